@@ -1,0 +1,69 @@
+"""Everything memfluence raises on purpose: what is wrong, what was expected, what it got, what to do next.
+
+A message is one sentence (or two short ones) that a person can act on without a traceback.
+`exit_code` is what the command line ends with: 2 for misuse, 1 for a failure on the way.
+"""
+
+__all__ = [
+    "DatasetError",
+    "DesignError",
+    "EngineError",
+    "InputError",
+    "Interrupted",
+    "LearnerError",
+    "MemfluenceError",
+    "MemfluenceWarning",
+    "RunMismatchError",
+    "StoreError",
+    "TrialsFailedError",
+]
+
+
+class MemfluenceError(Exception):
+    """Base of all errors raised on purpose."""
+
+    exit_code = 1
+
+
+class InputError(MemfluenceError):
+    """What the caller gave cannot be used: an option out of range, an unknown name, a missing file."""
+
+    exit_code = 2
+
+
+class DatasetError(InputError):
+    """The data are missing, damaged or contradict themselves."""
+
+
+class DesignError(InputError):
+    """The design of the trials is impossible, or has no such trial."""
+
+
+class LearnerError(InputError):
+    """The learner is unknown, cannot be loaded, or cannot do what is asked of it."""
+
+
+class RunMismatchError(InputError):
+    """The directory holds a run of other data, another learner or another plan."""
+
+
+class StoreError(MemfluenceError):
+    """The run's directory cannot be read or written, or its records contradict each other."""
+
+
+class EngineError(MemfluenceError):
+    """Workers were lost or could not be started."""
+
+
+class TrialsFailedError(MemfluenceError):
+    """Some trials raised; the others are stored."""
+
+
+class Interrupted(MemfluenceError):
+    """The user stopped the run; every completed trial is stored."""
+
+    exit_code = 130
+
+
+class MemfluenceWarning(UserWarning):
+    """Something that the reader of a result should know."""

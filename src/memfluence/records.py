@@ -1,0 +1,156 @@
+"""What travels between the rooms: the plan, a trial, its outcome, and many outcomes at once.
+
+Notation, here and everywhere: `n_train`, `n_test`, `trials`, `subset_size`, `mask` (trials, n_train); `keep` is
+only ever the fraction, and subset_size = round(keep * n_train).
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from memfluence.seeding import Stream, generator, integer_seed
+
+__all__ = ["EXTRA_COLUMNS", "Failure", "Kind", "Outcome", "Plan", "Trial", "Trials", "canonical_json", "digest"]
+
+# Columns a run may record beside correctness, and how each value is stored.
+EXTRA_COLUMNS: dict[str, tuple[str, ...]] = {
+    "prediction": ("train_prediction", "test_prediction"),
+    "margin": ("train_margin", "test_margin"),
+    "logit": ("train_logit", "test_logit"),
+}
+
+
+def canonical_json(value: Any) -> str:
+    """One text per value: sorted keys, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def digest(value: Any) -> str:
+    """32 hex digits that identify a JSON-able value."""
+    return hashlib.blake2b(canonical_json(value).encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of trial within a plan; estimates never pool trials of different kinds.
+
+    `arm` says which side of the comparison its trials serve: "both" (every design but the lemma's), or "in" and
+    "out" (the lemma's trials of size m and of size m - 1).
+    """
+
+    keep: float | None
+    subset_size: int | None  # None where it varies from trial to trial
+    arm: Literal["both", "in", "out"] = "both"
+
+    def to_json(self) -> dict[str, Any]:
+        return {"keep": self.keep, "subset_size": self.subset_size, "arm": self.arm}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which subsets are drawn, for ever: independent of how many trials are run, where, or in what order."""
+
+    n_train: int
+    design: str
+    keep: tuple[float, ...]
+    seed: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "n_train": self.n_train,
+            "design": self.design,
+            "keep": list(self.keep),
+            "seed": self.seed,
+            "options": dict(self.options),
+        }
+
+    @cached_property
+    def digest(self) -> str:
+        return digest(self.to_json())
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One model to train: a subset, and seeds for everything else that is random about it."""
+
+    number: int
+    kind: int
+    mask: np.ndarray  # (n_train,) bool
+    root: int
+
+    @cached_property
+    def kept(self) -> np.ndarray:
+        """Indices of the kept examples, ascending."""
+        return np.flatnonzero(self.mask)
+
+    @property
+    def seed(self) -> int:
+        """One integer for learners that take one."""
+        return integer_seed(self.root, "learner", self.number)
+
+    def generator(self, stream: Stream) -> np.random.Generator:
+        return generator(self.root, stream, self.number)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What one trained model got right. `extras` holds the optional columns of `EXTRA_COLUMNS`."""
+
+    trial: int
+    kind: int
+    mask: np.ndarray  # (n_train,) bool
+    train_correct: np.ndarray  # (n_train,) bool
+    test_correct: np.ndarray  # (n_test,) bool
+    extras: Mapping[str, np.ndarray] = field(default_factory=dict)
+    seconds: float = float("nan")
+    host: str = ""
+    device: str = ""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A trial whose learner raised."""
+
+    trial: int
+    message: str
+    traceback: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Trials:
+    """Many outcomes, bit-packed, one row per trial, ascending by trial number.
+
+    Bits are packed along examples in little order (`np.packbits(..., bitorder="little")`), so example i of
+    a row is bit i % 8 of byte i // 8; padding bits are 0.
+    """
+
+    numbers: np.ndarray  # (trials,) int64
+    kinds: np.ndarray  # (trials,) int16
+    mask: np.ndarray  # (trials, ceil(n_train / 8)) uint8
+    train_correct: np.ndarray  # (trials, ceil(n_train / 8)) uint8
+    test_correct: np.ndarray  # (trials, ceil(n_test / 8)) uint8
+    n_train: int
+    n_test: int
+    repeats: int = 1  # models per mask: trials // repeats share one
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def select(self, rows: np.ndarray) -> "Trials":
+        """The same columns of some rows (a boolean mask or ascending positions)."""
+        return Trials(
+            self.numbers[rows],
+            self.kinds[rows],
+            self.mask[rows],
+            self.train_correct[rows],
+            self.test_correct[rows],
+            self.n_train,
+            self.n_test,
+            self.repeats,
+        )
