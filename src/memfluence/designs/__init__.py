@@ -1,0 +1,83 @@
+"""Designs: which examples each trial keeps.
+
+`make("fixed", n_train=600)` is the paper's; the others are `balanced`, `bernoulli`, `lemma`, `repeats` and
+`explicit`. On the command line a design's own option follows a colon: `balanced:20` (block), `repeats:5` (models per
+mask), `explicit:masks.npy`.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from memfluence.designs._design import Design, checked_keep, checked_seed
+from memfluence.designs.balanced import DEFAULT_BLOCK, Balanced
+from memfluence.designs.bernoulli import Bernoulli
+from memfluence.designs.explicit import Explicit, checked_masks, read_masks
+from memfluence.designs.fixed import Fixed
+from memfluence.designs.lemma import Lemma
+from memfluence.designs.repeats import Repeats
+from memfluence.errors import DesignError
+from memfluence.records import Plan
+
+__all__ = ["NAMES", "Design", "make"]
+
+NAMES = ("fixed", "balanced", "bernoulli", "lemma", "repeats", "explicit")
+
+
+def make(
+    spec: str = "fixed",
+    *,
+    n_train: int,
+    keep: float | Iterable[float] = 0.7,
+    seed: int = 0,
+    masks: Any = None,
+) -> Design:
+    """The design that `spec` names, checked against the size of the data.
+
+    `masks` (trials, n_train) gives the explicit design its masks from memory; `explicit:FILE` reads them.
+    """
+    name, _, option = spec.partition(":")
+    if name not in NAMES:
+        raise DesignError(f"There is no design {name!r}; choose one of {', '.join(NAMES)}.")
+    if option and name not in ("balanced", "repeats", "explicit"):
+        raise DesignError(f"The design {name!r} takes no option. Got {spec!r} instead.")
+    if masks is not None and name != "explicit":
+        raise DesignError(f"Masks belong to the explicit design. Got the design {name!r} instead.")
+    fractions, root = checked_keep(keep), checked_seed(seed)
+    design: Design
+    if name == "explicit":
+        if masks is None and not option:
+            raise DesignError("The explicit design needs masks: 'explicit:FILE.npy' or masks=... from Python.")
+        rows = checked_masks(masks if masks is not None else read_masks(Path(option)), n_train)
+        design = Explicit(Plan(n_train, name, (), root, {"masks": _mask_digest(rows)}), rows)
+    elif name == "balanced":
+        block = _integer(spec, option) if option else DEFAULT_BLOCK
+        design = Balanced(Plan(n_train, name, fractions, root, {"block": block}))
+        _ = design.block
+    elif name == "repeats":
+        design = Repeats(Plan(n_train, name, fractions, root, {"repeats": _integer(spec, option) if option else 2}))
+        _ = design.repeats
+    elif name == "bernoulli":
+        design = Bernoulli(Plan(n_train, name, fractions, root))
+    elif name == "lemma":
+        design = Lemma(Plan(n_train, name, fractions, root))
+    else:
+        design = Fixed(Plan(n_train, name, fractions, root))
+    _ = design.kinds  # refuses an impossible subset size now rather than in the first trial
+    return design
+
+
+def _integer(spec: str, option: str) -> int:
+    try:
+        return int(option)
+    except ValueError:
+        raise DesignError(f"The number after the colon in the design {spec!r} must be an integer.") from None
+
+
+def _mask_digest(masks: Any) -> str:
+    import hashlib
+
+    import numpy as np
+
+    content = f"{masks.shape}".encode() + np.packbits(masks, axis=1).tobytes()
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
