@@ -1,0 +1,67 @@
+"""memfluence: which training examples a learning algorithm memorizes, and which test predictions each of them carries.
+
+    import memfluence as mf
+
+    run = mf.run("digits", learner="mlp", trials=2000, out="runs/digits")
+    run.memorization()          # one row per training example
+    run.pairs()                 # memorized training examples and the test examples they carry
+
+After Feldman & Zhang (2020), "What Neural Networks Memorize and Why". Nothing heavy is imported until it is used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from memfluence import datasets, designs
+    from memfluence.api import Run, run
+    from memfluence.api import open_run as open
+    from memfluence.datasets import Dataset
+    from memfluence.errors import MemfluenceError, MemfluenceWarning
+    from memfluence.exchange import compare, export_published, export_trials, import_trials
+    from memfluence.planning import plan
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Dataset",
+    "MemfluenceError",
+    "MemfluenceWarning",
+    "Run",
+    "compare",
+    "datasets",
+    "designs",
+    "export_published",
+    "export_trials",
+    "import_trials",
+    "open",
+    "plan",
+    "run",
+]
+
+_HOMES = {
+    "Dataset": "datasets",
+    "MemfluenceError": "errors",
+    "MemfluenceWarning": "errors",
+    "Run": "api",
+    "compare": "exchange",
+    "export_published": "exchange",
+    "export_trials": "exchange",
+    "import_trials": "exchange",
+    "open": "api",
+    "plan": "planning",
+    "run": "api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        module = import_module(f"memfluence.{_HOMES[name]}")
+        return getattr(module, "open_run" if name == "open" else name)
+    if name in ("datasets", "designs"):
+        return import_module(f"memfluence.{name}")
+    raise AttributeError(f"module 'memfluence' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

@@ -7,7 +7,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from memfluence.datasets._inputs import content_digest, first_not_finite, length, take
+from memfluence.datasets._digest import content_digest
+from memfluence.datasets._inputs import as_inputs, first_not_finite, length, take
+from memfluence.datasets._labels import checked_labels, encode
 from memfluence.errors import DatasetError
 
 __all__ = ["Dataset", "from_arrays"]
@@ -15,7 +17,7 @@ __all__ = ["Dataset", "from_arrays"]
 Split = Literal["train", "test"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """Train and test examples with their labels.
 
@@ -36,7 +38,8 @@ class Dataset:
     value_range: tuple[float, float] | None = None
     train_ids: Sequence[str] | None = None  # file names or keys, where the source has them
     test_ids: Sequence[str] | None = None
-    attributes: Mapping[str, np.ndarray] = field(default_factory=dict)  # e.g. the true subpopulation
+    # What else is known: `train_...` has one entry per training example, `test_...` one per test example.
+    attributes: Mapping[str, np.ndarray] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # what the user should be told once (a class that train lacks)
 
     @property
@@ -53,7 +56,8 @@ class Dataset:
 
     def labels(self, split: Split) -> np.ndarray:
         """Labels as the user wrote them (integers or strings), one per example."""
-        return np.asarray(self.classes)[self.y_train if split == "train" else self.y_test]
+        labels: np.ndarray = np.asarray(self.classes)[self.y_train if split == "train" else self.y_test]
+        return labels
 
     def take_train(self, rows: np.ndarray) -> Any:
         """The training inputs at `rows`, in the type they came in."""
@@ -61,10 +65,21 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """32 hex digits of the content: inputs, labels and their order, whatever file they came from."""
+        """32 hex digits of the content: inputs, labels and their order, whatever file they came from.
+
+        The classes and the value range are part of it, because learners shape and scale by them.
+        """
         return content_digest(
-            self.x_train, self.x_test, self.y_train, self.y_test, [str(name) for name in self.classes]
+            self.x_train,
+            self.x_test,
+            self.y_train,
+            self.y_test,
+            list(self.classes),
+            [float(bound) for bound in self.value_range or ()],
         )
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.name!r}: {self.n_train} train, {self.n_test} test, {self.n_classes} classes)"
 
 
 def from_arrays(
@@ -83,82 +98,60 @@ def from_arrays(
     """A checked `Dataset`; every fault of the data is one `DatasetError` that says what and where.
 
     `class_names` are for people and follow the sorted order of the distinct labels, or, where labels are integers
-    0..C-1, the label itself.
+    0..C-1, the label itself. Images in uint8, (n, h, w) or with one more axis, get the value range (0, 255) unless
+    another is given.
     """
-    labels = {"train": _checked_labels(y_train, "train", name), "test": _checked_labels(y_test, "test", name)}
-    for split, inputs in (("train", x_train), ("test", x_test)):
-        n_inputs, n_labels = length(inputs), len(labels[split])
-        if n_inputs != n_labels:
+    train_labels, test_labels = checked_labels(y_train, "train", name), checked_labels(y_test, "test", name)
+    x_train, x_test = as_inputs(x_train, f"{name}: train"), as_inputs(x_test, f"{name}: test")
+    for split, inputs, n_labels in (("train", x_train, len(train_labels)), ("test", x_test, len(test_labels))):
+        if length(inputs) != n_labels:
             raise DatasetError(
-                f"{name}: {split} has {n_inputs} inputs but {n_labels} labels; give one label for each input."
+                f"{name}: {split} has {length(inputs)} inputs but {n_labels} labels; give one label for each input."
             )
+    _check_same_shape(x_train, x_test, name)
+    for split, inputs in (("train", x_train), ("test", x_test)):
         row = first_not_finite(inputs)
         if row is not None:
             raise DatasetError(
-                f"{name}: {split} example {row} holds a NaN or an infinity; drop or fill such values first."
+                f"{name}: {split} example {row} holds a NaN, an infinity or a missing value;"
+                " drop or fill such values first."
             )
-    _check_same_shape(x_train, x_test, name)
 
-    in_train, in_test = set(labels["train"].tolist()), set(labels["test"].tolist())
-    if any(isinstance(label, str) for label in in_train) != any(isinstance(label, str) for label in in_test):
-        raise DatasetError(f"{name}: one split's labels are strings and the other's are integers; use one kind.")
+    y_train, y_test, classes = encode(train_labels, test_labels, class_names, name)
+    in_train, in_test = np.unique(y_train), np.unique(y_test)
     if len(in_train) < 2:
         raise DatasetError(
-            f"{name}: all training labels are {next(iter(in_train))!r}; a classifier needs at least two classes."
+            f"{name}: all training labels are {classes[int(in_train[0])]!r}; a classifier needs at least two classes."
         )
-    notes = ()
-    if unseen := sorted(in_test - in_train):
-        shown = ", ".join(repr(label) for label in unseen[:5]) + (", ..." if len(unseen) > 5 else "")
-        notes = (f"{name}: test has {len(unseen)} class(es) that train lacks ({shown}); no model can get them right.",)
-    if class_names is not None and in_train | in_test <= set(range(len(class_names))):
-        classes: tuple[int | str, ...] = tuple(range(len(class_names)))
-    else:
-        classes = tuple(sorted(in_train | in_test))
     if class_names is None:
         class_names = [str(label) for label in classes]
     elif len(class_names) != len(classes):
         raise DatasetError(
             f"{name}: {len(class_names)} class names for {len(classes)} classes; give one for each class."
         )
-    code = {label: k for k, label in enumerate(classes)}
-    return Dataset(
+    dataset = Dataset(
         name=name,
         x_train=x_train,
         x_test=x_test,
-        y_train=np.array([code[label] for label in labels["train"].tolist()], dtype=np.int64),
-        y_test=np.array([code[label] for label in labels["test"].tolist()], dtype=np.int64),
+        y_train=y_train,
+        y_test=y_test,
         classes=classes,
         class_names=tuple(str(label) for label in class_names),
-        value_range=value_range,
+        value_range=_checked_range(value_range, name) or _range_of_images(x_train, x_test),
         train_ids=train_ids,
         test_ids=test_ids,
-        attributes=attributes or {},
-        notes=notes,
+        attributes=dict(attributes or {}),
+        notes=_unseen(np.setdiff1d(in_test, in_train), classes, name),
     )
+    _check_companions(dataset)
+    return dataset
 
 
-def _checked_labels(labels: Any, split: str, name: str) -> np.ndarray:
-    """Labels as a flat array of Python-comparable integers or strings."""
-    array = np.asarray(labels)
-    if array.dtype == object and all(isinstance(label, str) for label in array.ravel()):
-        array = array.astype(str)
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.ndim != 1:
-        raise DatasetError(
-            f"{name}: {split} labels must be one per example, a flat array; got the shape {array.shape}."
-        )
-    if len(array) == 0:
-        raise DatasetError(f"{name}: the {split} split is empty; it needs at least one example.")
-    if array.dtype.kind == "f" and np.isfinite(array).all() and (array == np.round(array)).all():
-        array = array.astype(np.int64)
-    if array.dtype.kind == "b":
-        array = array.astype(np.int64)
-    if array.dtype.kind not in "iuU":
-        raise DatasetError(
-            f"{name}: {split} labels must be integers or strings; got {array.dtype} (for example {array[0]!r})."
-        )
-    return array
+def _unseen(codes: np.ndarray, classes: tuple[int | str, ...], name: str) -> tuple[str, ...]:
+    if len(codes) == 0:
+        return ()
+    shown = ", ".join(repr(classes[code]) for code in codes[:5].tolist()) + (", ..." if len(codes) > 5 else "")
+    return (f"{name}: test has {len(codes)} class(es) that train lacks ({shown}); no model can get them right.",)
 
 
 def _check_same_shape(x_train: Any, x_test: Any, name: str) -> None:
@@ -168,3 +161,36 @@ def _check_same_shape(x_train: Any, x_test: Any, name: str) -> None:
             f"{name}: a training input has the shape {tuple(train_shape[1:])} but a test input"
             f" {tuple(test_shape[1:])}; they must agree."
         )
+    if hasattr(x_train, "columns") and hasattr(x_test, "columns"):
+        for ours, theirs in zip(x_train.columns.tolist(), x_test.columns.tolist(), strict=True):
+            if ours != theirs:
+                raise DatasetError(
+                    f"{name}: train has the column {ours!r} where test has {theirs!r};"
+                    " give both tables the same columns in the same order."
+                )
+
+
+def _checked_range(value_range: tuple[float, float] | None, name: str) -> tuple[float, float] | None:
+    if value_range is None:
+        return None
+    low, high = value_range
+    if not (np.isfinite(low) and np.isfinite(high) and low < high):
+        raise DatasetError(f"{name}: value_range must be (lowest, highest) with lowest < highest; got {value_range}.")
+    return float(low), float(high)
+
+
+def _range_of_images(x_train: Any, x_test: Any) -> tuple[float, float] | None:
+    images = all(isinstance(x, np.ndarray) and x.dtype == np.uint8 and x.ndim in (3, 4) for x in (x_train, x_test))
+    return (0.0, 255.0) if images else None
+
+
+def _check_companions(dataset: Dataset) -> None:
+    """Ids and attributes have one entry per example."""
+    sizes = {"train": dataset.n_train, "test": dataset.n_test}
+    companions = {"train_ids": dataset.train_ids, "test_ids": dataset.test_ids, **dataset.attributes}
+    for key, values in companions.items():
+        expected = sizes.get(key.partition("_")[0])
+        if values is not None and expected is not None and len(values) != expected:
+            raise DatasetError(
+                f"{dataset.name}: {key} has {len(values)} entries for {expected} examples; give one for each."
+            )

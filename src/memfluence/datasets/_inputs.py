@@ -1,15 +1,35 @@
-"""What can be an input: anything with a length whose rows can be taken. Also its content digest."""
+"""What can be an input: anything with a length whose rows can be taken."""
 
-import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from memfluence.errors import DatasetError
 
-__all__ = ["content_digest", "first_not_finite", "length", "take"]
+__all__ = ["as_inputs", "blocks", "first_not_finite", "is_missing", "length", "take"]
 
-_ROWS_AT_ONCE = 4096  # bounds the copies made while hashing and checking
+_BYTES_AT_ONCE = 1 << 24  # bounds the copies made while hashing and checking
+
+
+def as_inputs(inputs: Any, where: str) -> Any:
+    """The inputs in a form whose rows can be taken, otherwise unchanged.
+
+    Sparse matrices become CSR, Arrow and Polars tables become DataFrames, and a list of numbers or of equally
+    long rows of numbers becomes an array. `where` opens the message if nothing can be taken from them.
+    """
+    if hasattr(inputs, "tocsr"):  # SciPy; COO and DIA have no rows to take
+        return inputs.tocsr()
+    if hasattr(inputs, "to_pandas") and not hasattr(inputs, "iloc"):
+        return inputs.to_pandas()
+    if isinstance(inputs, list | tuple):
+        return _rows_of_numbers(inputs)
+    if isinstance(inputs, str | bytes | dict | set) or not hasattr(inputs, "__getitem__") or _has_no_length(inputs):
+        raise DatasetError(
+            f"{where} inputs must be an array, a table, a sparse matrix or a list, one entry per example;"
+            f" got {type(inputs).__name__}."
+        )
+    return inputs
 
 
 def length(inputs: Any) -> int:
@@ -26,65 +46,72 @@ def take(inputs: Any, rows: np.ndarray) -> Any:
     return [inputs[row] for row in rows.tolist()]
 
 
+def blocks(array: Any) -> Iterator[tuple[int, np.ndarray]]:
+    """An array (NumPy, torch, a memory map) in pieces of bounded size: (first row, the rows)."""
+    row_bytes = int(np.prod(array.shape[1:], dtype=np.int64)) * int(getattr(array.dtype, "itemsize", 8))
+    rows = max(1, _BYTES_AT_ONCE // max(1, row_bytes))
+    for start in range(0, int(array.shape[0]), rows):
+        yield start, np.asarray(array[start : start + rows])
+
+
 def first_not_finite(inputs: Any) -> int | None:
-    """The first row that holds a NaN or an infinity; None if there is none or the type has no such thing."""
+    """The first row that holds a NaN, an infinity or a missing value; None if there is none."""
     if hasattr(inputs, "iloc"):
-        bad = inputs.isna().to_numpy().reshape(length(inputs), -1).any(axis=1)
-        return int(np.flatnonzero(bad)[0]) if bad.any() else None
-    if getattr(inputs, "format", None) in {"csr", "csc", "coo"}:
-        bad_entries = np.flatnonzero(~np.isfinite(inputs.tocoo().data))
-        return int(inputs.tocoo().row[bad_entries].min()) if len(bad_entries) else None
-    if not isinstance(inputs, np.ndarray) or inputs.dtype.kind not in "fc":
+        return _first_bad_in_table(inputs)
+    if hasattr(inputs, "tocoo"):
+        entries = inputs.tocoo()
+        rows = entries.row[~np.isfinite(entries.data)] if entries.data.dtype.kind in "fc" else entries.row[:0]
+        return int(rows.min()) if len(rows) else None
+    if hasattr(inputs, "shape") and hasattr(inputs, "dtype"):
+        for start, block in blocks(inputs):
+            if block.dtype.kind in "fc":
+                bad = ~np.isfinite(block).reshape(len(block), -1).all(axis=1)  # (rows,)
+                if bad.any():
+                    return start + int(np.flatnonzero(bad)[0])
+            elif block.dtype == object:
+                for row, values in enumerate(block.reshape(len(block), -1).tolist()):
+                    if any(is_missing(value) for value in values):
+                        return start + row
         return None
-    for start in range(0, len(inputs), _ROWS_AT_ONCE):
-        block = inputs[start : start + _ROWS_AT_ONCE]
-        finite = np.isfinite(block).reshape(len(block), -1).all(axis=1)
-        if not finite.all():
-            return start + int(np.flatnonzero(~finite)[0])
+    for row in range(length(inputs)):
+        value = inputs[row]
+        if isinstance(value, np.ndarray):
+            if value.dtype.kind in "fc" and not np.isfinite(value).all():
+                return row
+        elif is_missing(value):
+            return row
     return None
 
 
-def content_digest(*parts: Any) -> str:
-    """32 hex digits of the content of arrays, tables and lists, in order."""
-    hasher = hashlib.blake2b(digest_size=16)
-    for part in parts:
-        _update(hasher, part)
-    return hasher.hexdigest()
+def is_missing(value: Any) -> bool:
+    """Whether one value is None, NaN, an infinity, or one of pandas' missing values."""
+    if value is None or type(value).__name__ in {"NAType", "NaTType"}:
+        return True
+    return isinstance(value, float | np.floating) and not np.isfinite(value)
 
 
-def _update(hasher: Any, part: Any) -> None:
-    if hasattr(part, "iloc"):
-        import pandas as pd
+def _has_no_length(inputs: Any) -> bool:
+    try:
+        length(inputs)
+    except TypeError:
+        return True
+    return False
 
-        hasher.update(f"table {getattr(part, 'columns', [part.name] if hasattr(part, 'name') else [])!s}".encode())
-        hasher.update(pd.util.hash_pandas_object(part, index=False).to_numpy().tobytes())
-    elif hasattr(part, "tocsr"):
-        rows = part.tocsr()
-        hasher.update(f"sparse {rows.shape} {rows.dtype}".encode())
-        for array in (rows.indptr, rows.indices, rows.data):
-            hasher.update(np.ascontiguousarray(array).tobytes())
-    elif isinstance(part, np.ndarray) and part.dtype != object:
-        hasher.update(f"array {part.shape} {part.dtype.str}".encode())
-        for start in range(0, len(part), _ROWS_AT_ONCE):
-            hasher.update(np.ascontiguousarray(part[start : start + _ROWS_AT_ONCE]).tobytes())
-    else:
-        hasher.update(f"list {length(part)}".encode())
-        for value in part:
-            if isinstance(value, str):
-                content = b"s" + value.encode()
-            elif isinstance(value, bytes):
-                content = b"b" + value
-            elif isinstance(value, int | float | bool | np.number):
-                content = f"n{value!r}".encode()
-            elif hasattr(value, "__array__"):
-                array = np.asarray(value)
-                content = f"a{array.shape}{array.dtype.str}".encode() + np.ascontiguousarray(array).tobytes()
-            elif isinstance(value, dict | list | tuple):
-                content = b"r" + repr(value).encode()
-            else:
-                raise DatasetError(
-                    f"an input of type {type(value).__name__} has no content that can be fingerprinted;"
-                    " give arrays, tables, numbers, strings or bytes."
-                )
-            hasher.update(len(content).to_bytes(8, "little"))
-            hasher.update(content)
+
+def _rows_of_numbers(inputs: list[Any] | tuple[Any, ...]) -> Any:
+    if len(inputs) == 0 or isinstance(inputs[0], str | bytes | dict):
+        return inputs
+    try:
+        array = np.asarray(inputs)
+    except (TypeError, ValueError):  # rows of different lengths, or not numbers: for learners that take them so
+        return inputs
+    return array if array.dtype.kind in "biufc" else inputs
+
+
+def _first_bad_in_table(table: Any) -> int | None:
+    bad = table.isna().to_numpy().reshape(length(table), -1).any(axis=1)  # (n,)
+    columns = [table] if table.ndim == 1 else [table.iloc[:, k] for k in range(table.shape[1])]
+    for column in columns:
+        if getattr(column.dtype, "kind", "O") in "fc" and not bad.all():
+            bad = bad | np.isinf(column.to_numpy(dtype=np.float64, na_value=np.nan))
+    return int(np.flatnonzero(bad)[0]) if bad.any() else None

@@ -39,7 +39,7 @@ class Design(Protocol):
 
 def checked_keep(keep: float | Iterable[float]) -> tuple[float, ...]:
     """One or several distinct fractions in (0, 1)."""
-    given = [keep] if isinstance(keep, int | float) else list(keep)
+    given = [keep] if isinstance(keep, int | float) else list(keep) if isinstance(keep, Iterable) else []
     for value in given:
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
             raise DesignError(f"The 'keep' parameter must be a float in (0, 1). Got {value!r} instead.")

@@ -1,0 +1,12 @@
+"""Learners: what trains a group of trials. By name, from a file, a scikit-learn classifier, or a function: `resolve`.
+
+Importing this room imports neither torch nor scikit-learn; a learner does, when it trains.
+"""
+
+from memfluence.learners._source import BUILTIN, resolve
+from memfluence.learners.estimator import EstimatorLearner
+from memfluence.learners.function import FunctionLearner
+from memfluence.learners.mlp import MLP
+from memfluence.learners.protocol import Learner
+
+__all__ = ["BUILTIN", "MLP", "EstimatorLearner", "FunctionLearner", "Learner", "resolve"]

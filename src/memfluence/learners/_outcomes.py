@@ -9,7 +9,7 @@ from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
 from memfluence.records import EXTRA_COLUMNS, Outcome, Trial
 
-__all__ = ["needs_scores", "outcome_from_codes", "outcome_from_scores", "prediction_dtype"]
+__all__ = ["needs_scores", "outcome_from_codes", "outcome_from_scores", "prediction_dtype", "score_extras"]
 
 
 def prediction_dtype(n_classes: int) -> np.dtype[Any]:
@@ -66,6 +66,25 @@ def outcome_from_scores(
     device: str,
 ) -> Outcome:
     """The outcome of one trial from its model's logits; ties in the arg max go to the lower class."""
+    return outcome_from_codes(
+        trial,
+        dataset,
+        train_scores.argmax(axis=1),
+        test_scores.argmax(axis=1),
+        record=record,
+        extras=score_extras(dataset, train_scores, test_scores, record),
+        seconds=seconds,
+        device=device,
+    )
+
+
+def score_extras(
+    dataset: Dataset,
+    train_scores: np.ndarray,  # (n_train, n_classes) logits or log-probabilities
+    test_scores: np.ndarray,  # (n_test, n_classes)
+    record: Collection[str],
+) -> dict[str, np.ndarray]:
+    """The columns of `record` that come from scores."""
     extras: dict[str, np.ndarray] = {}
     for split, scores, labels in (
         ("train", train_scores, dataset.y_train),
@@ -75,16 +94,7 @@ def outcome_from_scores(
             extras[f"{split}_margin"] = _margin(scores, labels)
         if "logit" in record:
             extras[f"{split}_logit"] = _log_odds(scores, labels)
-    return outcome_from_codes(
-        trial,
-        dataset,
-        train_scores.argmax(axis=1),
-        test_scores.argmax(axis=1),
-        record=record,
-        extras=extras,
-        seconds=seconds,
-        device=device,
-    )
+    return extras
 
 
 def _split_label(scores: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

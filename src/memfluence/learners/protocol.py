@@ -1,8 +1,8 @@
 """What a learner is: something that trains a *group* of trials and says, for each, what came out.
 
-A group is the unit that engines, shards and resumes move around. Its size K is fixed by the learner when a run is created,
-because a learner that trains K models at once gives the same bits only for the same K. Learners that train one model after
-another have K = 1.
+A group is the unit that engines, shards and resumes move around. Its size K is fixed by the learner when a run is
+created, because a learner that trains K models at once gives the same bits only for the same K. Learners that train
+one model after another have K = 1.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -33,7 +33,8 @@ class Learner(Protocol):
     ) -> Iterator[Outcome | Failure]:
         """Train each trial on its kept examples and yield its outcome as soon as it is known.
 
-        `record` names the optional outcomes to give as well ("prediction", "margin", "logit"). A trial that goes wrong yields a
-        `Failure`; raising ends the whole group. Nothing may be fitted on an example that the trial leaves out.
+        `record` names the optional outcomes to give as well ("prediction", "margin", "logit"). A trial that goes
+        wrong yields a `Failure`; raising ends the whole group. Nothing may be fitted on an example that the trial
+        leaves out.
         """
         ...

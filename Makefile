@@ -1,0 +1,44 @@
+# make demo: install into .venv, run the digits example, write a report.
+# make test: install into .venv, then everything CI runs.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+DEMO := runs/digits-mlp
+
+.PHONY: demo test check lint types unit soak benchmark figures clean
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: $(INSTALLED)
+	$(BIN)/memfluence run digits --workers 2 --out $(DEMO)
+	$(BIN)/memfluence pairs $(DEMO)
+	$(BIN)/memfluence report $(DEMO)
+
+test: lint types unit
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+
+types: $(INSTALLED)
+	$(BIN)/mypy
+
+unit: $(INSTALLED)
+	$(BIN)/python -m pytest
+
+soak: $(INSTALLED)
+	$(BIN)/python -m pytest --soak
+
+benchmark: $(INSTALLED)
+	$(BIN)/python benchmarks/batched_mlp.py
+
+figures: $(INSTALLED)
+	$(BIN)/python docs/make_figures.py
+
+clean:
+	rm -rf $(VENV) runs build dist

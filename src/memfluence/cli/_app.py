@@ -1,0 +1,100 @@
+"""The application: its commands, and how errors end it.
+
+Errors are one sentence on stderr, exit code 2 for misuse and 1 for failure, no traceback unless --debug. With --json
+a command prints one JSON document on stdout and nothing else there.
+"""
+
+import signal
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import typer
+
+from memfluence.cli import _exchange, _read, _run
+from memfluence.errors import MemfluenceError, MemfluenceWarning
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="memfluence",
+    help="Which training examples does a learning algorithm memorize, and which test predictions does each carry?",
+    epilog="Start with: memfluence run digits, then memfluence report runs/digits-mlp. Any command takes --debug,"
+    " which shows the traceback of an error.",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+app.command("run")(_run.run)
+app.command("plan")(_run.plan)
+app.command("status")(_read.status)
+app.command("scores")(_read.scores)
+app.command("pairs")(_read.pairs)
+app.command("report")(_read.report)
+app.command("compare")(_exchange.compare)
+app.command("export")(_exchange.export)
+app.command("import")(_exchange.import_)
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: bool = typer.Option(False, "--version", help="Print the version and exit.")) -> None:
+    if version:
+        from memfluence import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run a command line and exit with its code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    given = [argument for argument in given if argument != "--debug"]
+    warnings.showwarning = _show_warning
+    warnings.simplefilter("always", MemfluenceWarning)
+    try:
+        signal.signal(signal.SIGTERM, _interrupt)  # a scheduler that ends a job deserves the manners of Ctrl-C
+        code = app(args=given, prog_name="memfluence", standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(code if isinstance(code, int) else 0)
+    except BrokenPipeError:  # the reader of our output (head, less) is gone
+        sys.stderr.close()
+        sys.exit(1)
+    except MemfluenceError as error:
+        if debug:
+            raise
+        _say(str(error))
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        _say("Stopped.")
+        sys.exit(130)
+    except Exception as error:
+        if debug:
+            raise
+        if hasattr(error, "format_message"):  # misuse found by the parser of options
+            _say(f"{_sentence(error.format_message())} See 'memfluence {' '.join(given[:1])} --help'.")
+            sys.exit(2)
+        _say(f"Unexpected {type(error).__name__}: {error}. Please report it with what --debug prints.")
+        sys.exit(1)
+
+
+def _sentence(text: str) -> str:
+    one_line = " ".join(text.split())
+    return one_line if one_line.endswith((".", "?", "!")) else f"{one_line}."
+
+
+def _say(message: str) -> None:
+    print(f"memfluence: {message}", file=sys.stderr)
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _show_warning(message: Any, category: type[Warning], filename: str, lineno: int, *_: Any) -> None:
+    if issubclass(category, MemfluenceWarning):
+        print(f"memfluence: note: {message}", file=sys.stderr)
+    else:
+        print(f"{category.__name__}: {message} ({filename}:{lineno})", file=sys.stderr)

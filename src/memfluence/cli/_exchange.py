@@ -1,0 +1,91 @@
+"""`import`, `export` and `compare`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from memfluence.cli._options import DatasetOption, InflOption, JsonOption, KeepOption, MemOption, RunArgument
+from memfluence.cli._output import as_json, number, say
+from memfluence.errors import InputError
+
+__all__ = ["compare", "export", "import_"]
+
+
+def import_(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...", help="Trials files (.npz), or folders of the authors' release.", show_default=False
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Directory of the run: new, or one to join.", show_default=False)],
+    dataset: DatasetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Make a run of trials that were made elsewhere, or join them to a run."""
+    from memfluence.exchange import import_trials
+
+    done = import_trials(files, out, dataset=dataset)
+    total = len(done.store.scan().numbers)
+    if json:
+        as_json({"run": str(out), "added": done.added, "already_there": done.already_there, "trials": total})
+    else:
+        say(f"{done.added} trials added to {out}, {done.already_there} were there already; it has {total} now.")
+
+
+def export(
+    run: RunArgument,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .npz file to write.", show_default=False)],
+    trials: Annotated[bool, typer.Option("--trials", help="The trials themselves, for 'memfluence import'.")] = False,
+    pairs: Annotated[bool, typer.Option("--pairs", help="The high-influence pairs, in the published layout.")] = False,
+    mem: MemOption = 0.25,
+    infl: InflOption = 0.15,
+    keep: KeepOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Write scores and class-wise influence in the authors' published layout (or pairs, or the trials)."""
+    from memfluence.api import open_run
+    from memfluence.exchange import export_published, export_trials
+
+    if trials and pairs:
+        raise InputError("Choose one of --trials and --pairs; each writes a file of its own.")
+    opened = open_run(run)
+    if trials:
+        export_trials(opened, file)
+    else:
+        export_published(opened, file, pairs=pairs, mem=mem, infl=infl, keep=keep)
+    if json:
+        as_json({"file": str(file), "bytes": file.stat().st_size})
+    else:
+        say(f"Wrote {file}.")
+
+
+def compare(
+    first: Annotated[Path, typer.Argument(metavar="RUN", help="A run, or a published .npz.", show_default=False)],
+    second: Annotated[
+        Path | None, typer.Argument(metavar="[OTHER]", help="Another run, or a published .npz.", show_default=False)
+    ] = None,
+    mem: MemOption = 0.25,
+    infl: InflOption = 0.15,
+    keep: KeepOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Compare two results, or summarize a published file."""
+    from memfluence.exchange import compare as compare_results
+
+    found = compare_results(first, second, mem=mem, infl=infl, keep=keep)
+    if json:
+        as_json(found)
+        return
+    for part, value in found.items():
+        if isinstance(value, dict):
+            say(f"{part.replace('_', ' ')}:")
+            for name, one in value.items():
+                say(f"  {name.replace('_', ' ')}: {_shown(one)}")
+        else:
+            say(f"{part}: {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    return number(value) if isinstance(value, float) else "-" if value is None else str(value)

@@ -1,0 +1,99 @@
+"""Options and arguments that several commands share, and how their values are read."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from memfluence.errors import InputError
+
+__all__ = [
+    "AnyClass",
+    "DatasetArgument",
+    "DatasetOption",
+    "DesignOption",
+    "DeviceOption",
+    "InflOption",
+    "JsonOption",
+    "KeepOption",
+    "KeepsOption",
+    "LearnerOption",
+    "MemOption",
+    "RecordOption",
+    "RunArgument",
+    "SeedOption",
+    "SetOption",
+    "TrialsOption",
+    "fractions",
+    "names",
+    "settings",
+]
+
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a run.", show_default=False)]
+DatasetArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATASET",
+        help="digits, longtail, npz:FILE, mnist:DIR, cifar10:DIR, cifar100:DIR, folder:DIR or hf:NAME.",
+        show_default=False,
+    ),
+]
+DatasetOption = Annotated[
+    str | None, typer.Option("--dataset", help="Where the data are, if the run does not say.", show_default=False)
+]
+LearnerOption = Annotated[
+    str,
+    typer.Option(
+        help="Built-in name, or module:attribute or file.py:attribute of a scikit-learn estimator or of a function"
+        " train(x, y, seed) -> predict."
+    ),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Setting of a built-in learner; repeatable.", show_default=False),
+]
+TrialsOption = Annotated[int, typer.Option(help="How many models to train.")]
+KeepsOption = Annotated[
+    str, typer.Option("--keep", help="Fraction of the training examples kept; or several: 0.5,0.7.")
+]
+DesignOption = Annotated[
+    str, typer.Option(help="fixed, balanced[:block], bernoulli, lemma, repeats[:models per mask] or explicit:FILE.")
+]
+SeedOption = Annotated[int, typer.Option(help="Root of all randomness.")]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+RecordOption = Annotated[
+    str, typer.Option(help="Beside correctness: prediction, margin, logit, or several with commas.", show_default=False)
+]
+KeepOption = Annotated[
+    float | None, typer.Option(help="Which fraction, where the run has several.", show_default=False)
+]
+MemOption = Annotated[float, typer.Option(help="Least memorization of the training example.")]
+InflOption = Annotated[float, typer.Option(help="Least influence.")]
+AnyClass = Annotated[bool, typer.Option("--any-class", help="Pairs of different classes, too.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else there.")]
+
+
+def fractions(text: str) -> list[float]:
+    """'0.5,0.7' -> [0.5, 0.7]."""
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(
+            f"The 'keep' parameter must be a fraction or several, such as 0.5,0.7. Got {text!r}."
+        ) from None
+
+
+def names(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def settings(pairs: Iterable[str] | None) -> dict[str, str]:
+    """['epochs=30'] -> {'epochs': '30'}."""
+    found = {}
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise InputError(f"--set takes NAME=VALUE, such as epochs=30. Got {pair!r} instead.")
+        found[name.strip()] = value.strip()
+    return found

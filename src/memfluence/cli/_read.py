@@ -1,0 +1,165 @@
+"""`status`, `scores`, `pairs` and `report`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from memfluence.cli._options import (
+    AnyClass,
+    DatasetOption,
+    InflOption,
+    JsonOption,
+    KeepOption,
+    MemOption,
+    RunArgument,
+)
+from memfluence.cli._output import as_json, number, say, table
+
+__all__ = ["pairs", "report", "scores", "status"]
+
+_SHOWN = 10  # rows that a person sees; --json and --out give all
+
+TableOption = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="FILE", help="Write all rows to FILE.csv, .parquet or .npz.", show_default=False),
+]
+
+
+def status(run: RunArgument, json: JsonOption = False) -> None:
+    """How far a run is: trials done and failed, accuracies, damaged files."""
+    from memfluence.api import open_run
+
+    found = open_run(run).status()
+    if json:
+        as_json(found)
+        return
+    say(
+        f"{run}: {found['learner'] or 'imported trials'} on {found['dataset']},"
+        f" {found['n_train']} training and {found['n_test']} test examples",
+        f"  trials    {found['trials']} of {found['trials_wanted']} in {found['segments']} segments,"
+        f" {found['trials_failed']} failed",
+        f"  accuracy  {number(found['accuracy_in'])} on kept, {number(found['accuracy_out'])} on held-out,"
+        f" {number(found['test_accuracy'])} on test examples",
+    )
+    for maker, count in found["made_by"].items():
+        say(f"  made by   {maker}: {count}")
+    for failure in found["failures"]:
+        say(f"  failed    trial {failure['trial']}: {failure['message']}")
+    for damage in found["damaged"]:
+        say(f"  damaged   {damage['reason']}")
+
+
+def scores(run: RunArgument, out: TableOption = None, keep: KeepOption = None, json: JsonOption = False) -> None:
+    """Memorization of every training example, with standard errors."""
+    from memfluence.api import open_run
+    from memfluence.exchange import rows, write_table
+
+    opened = open_run(run)
+    columns = opened.memorization_columns(keep)
+    if out is not None:
+        write_table(columns, out)
+    if json:
+        as_json(
+            {
+                "n_train": opened.info.n_train,
+                "n_test": opened.info.n_test,
+                "trials": len(opened.trials),
+                "train": rows(columns),
+            }
+        )
+        return
+    values = columns["memorization"]
+    say(
+        f"{len(opened.trials)} trials; {int((values >= 0.25).sum())} of {len(values)} training examples"
+        f" have memorization >= 0.25. The most memorized:"
+    )
+    order = (-values).argsort(kind="stable")[:_SHOWN]  # NaN last
+    table(
+        ("index", "label", "memorization", "stderr", "right if kept", "right if held out"),
+        (
+            (
+                columns["index"][i],
+                columns["label"][i],
+                number(values[i]),
+                number(columns["stderr"][i]),
+                number(columns["accuracy_in"][i]),
+                number(columns["accuracy_out"][i]),
+            )
+            for i in order
+        ),
+    )
+    say(f"All of them are in {out}." if out else "All of them: --out FILE.csv or --json.")
+
+
+def pairs(
+    run: RunArgument,
+    mem: MemOption = 0.25,
+    infl: InflOption = 0.15,
+    any_class: AnyClass = False,
+    out: TableOption = None,
+    keep: KeepOption = None,
+    permutations: Annotated[int, typer.Option(help="Permuted copies for the number expected by chance.")] = 5,
+    json: JsonOption = False,
+) -> None:
+    """Memorized training examples and the test examples that each of them carries."""
+    from memfluence.api import open_run
+    from memfluence.exchange import rows, write_table
+
+    opened = open_run(run)
+    found = opened.find_pairs(mem, infl, same_class=not any_class, keep=keep, permutations=permutations)
+    columns = opened.pair_columns(found)
+    if out is not None:
+        write_table(columns, out)
+    if json:
+        as_json(
+            {
+                "summary": {**found.summary, "expected_by_chance": found.expected_by_chance, "warning": found.warning},
+                "pairs": rows(columns),
+            }
+        )
+        return
+    counts = found.summary
+    say(
+        f"{counts['pairs']} pairs of {counts['train_examples']} training and {counts['test_examples']} test examples;"
+        f" {counts['single_test_examples']} test examples are in one pair only."
+    )
+    if permutations:
+        say(f"By chance alone (permuted masks) the same thresholds select {found.expected_by_chance:.1f} pairs.")
+    if found.warning:
+        say(f"Note: {found.warning}")
+    if len(found):
+        table(
+            ("train", "test", "label", "influence", "stderr", "memorization"),
+            (
+                (
+                    columns["train_index"][k],
+                    columns["test_index"][k],
+                    columns["label"][k],
+                    number(columns["influence"][k]),
+                    number(columns["stderr"][k]),
+                    number(columns["memorization"][k]),
+                )
+                for k in range(min(_SHOWN, len(found)))
+            ),
+        )
+        if len(found) > _SHOWN or out:
+            say(f"All of them are in {out}." if out else "All of them: --out FILE.csv or --json.")
+
+
+def report(
+    run: RunArgument,
+    out: Annotated[
+        Path | None, typer.Option(help="Directory of the page.  [default: RUN/report]", show_default=False)
+    ] = None,
+    dataset: DatasetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Write a page: histogram, most and least memorized examples, top pairs, with their images."""
+    from memfluence.api import open_run
+
+    page = open_run(run).report(out or run / "report", dataset=dataset)
+    if json:
+        as_json({"page": str(page)})
+    else:
+        say(f"Open {page}")

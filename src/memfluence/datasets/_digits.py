@@ -1,0 +1,46 @@
+"""`digits`: scikit-learn's 1797 handwritten digits of 8 x 8 pixels, split once and for ever.
+
+600 examples train and 1197 test: few enough training examples that a network memorizes some of them. Each class
+is split in proportion. The split is drawn from raw random bits, so no version of NumPy or scikit-learn changes it.
+"""
+
+import numpy as np
+
+from memfluence.datasets._dataset import Dataset, from_arrays
+from memfluence.seeding import generator, random_subset
+
+__all__ = ["load_digits"]
+
+_N_TRAIN = 600
+
+
+def load_digits(name: str) -> Dataset:
+    """The digits as (n, 8, 8) uint8 in 0..16; ids are positions in scikit-learn's order, which each split keeps."""
+    from sklearn.datasets import load_digits as from_sklearn
+
+    source = from_sklearn()
+    images = source.images.astype(np.uint8)  # (1797, 8, 8)
+    labels = source.target.astype(np.int64)  # (1797,)
+    train = _stratified(labels, _N_TRAIN)  # (1797,) bool
+    return from_arrays(
+        images[train],
+        labels[train],
+        images[~train],
+        labels[~train],
+        name=name,
+        value_range=(0, 16),
+        train_ids=[str(position) for position in np.flatnonzero(train)],
+        test_ids=[str(position) for position in np.flatnonzero(~train)],
+    )
+
+
+def _stratified(labels: np.ndarray, size: int) -> np.ndarray:
+    """A subset of `size` examples as a mask (n,), with each class in proportion (largest remainders)."""
+    counts = np.bincount(labels)  # (classes,)
+    sizes, remainders = np.divmod(counts * size, len(labels))
+    sizes[np.argsort(-remainders, kind="stable")[: size - int(sizes.sum())]] += 1
+    mask = np.zeros(len(labels), dtype=bool)
+    for label in range(len(counts)):
+        members = np.flatnonzero(labels == label)
+        mask[members] = random_subset(generator(0, "data", label), len(members), int(sizes[label]))
+    return mask

@@ -1,0 +1,48 @@
+"""Reading files that may lie about their size: memory grows with what is there, not with what a header claims."""
+
+from pathlib import Path
+from typing import Protocol
+
+from memfluence.errors import DatasetError
+
+__all__ = ["DEFLATE_LIMIT", "Readable", "folder_with", "read_promised", "require_file"]
+
+DEFLATE_LIMIT = 1032  # no deflate stream (zip, gzip) expands by more than this
+
+_CHUNK = 1 << 20
+
+
+class Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+def read_promised(stream: Readable, promised: int) -> bytearray:
+    """What the stream holds, up to one byte more than `promised`; the caller compares the lengths."""
+    content = bytearray()
+    while len(content) <= promised:
+        chunk = stream.read(min(_CHUNK, promised + 1 - len(content)))
+        if not chunk:
+            break
+        content += chunk
+    return content
+
+
+def require_file(path: Path, name: str) -> Path:
+    """The path itself if it is a file; otherwise the `DatasetError` that a user needs."""
+    if path.is_file():
+        return path
+    found = "is a folder, not a file" if path.is_dir() else "does not exist"
+    raise DatasetError(f"{name}: {path} {found}; give the path of the data file.")
+
+
+def folder_with(file_names: tuple[str, ...], folder: Path, inside: tuple[str, ...], name: str) -> Path:
+    """The folder itself, or the one of its known subfolders, that holds any of the files."""
+    if not folder.is_dir():
+        found = "is a file, not a folder" if folder.exists() else "does not exist"
+        raise DatasetError(f"{name}: {folder} {found}; give the folder that holds {file_names[0]}.")
+    for candidate in (folder, *(folder / part for part in inside)):
+        if any((candidate / file_name).is_file() for file_name in file_names):
+            return candidate
+    raise DatasetError(
+        f"{name}: {folder} holds no {file_names[0]}; give the folder with the files as they are distributed."
+    )

@@ -1,0 +1,47 @@
+"""Inputs as pictures for people to look at."""
+
+from typing import Any
+
+import numpy as np
+
+__all__ = ["to_images"]
+
+_CHANNELS = (1, 3)
+
+
+def to_images(
+    inputs: Any, value_range: tuple[float, float] | None, rows: np.ndarray | slice | None = None
+) -> np.ndarray | None:
+    """The inputs as (n, h, w) or (n, h, w, 3) uint8, or None where they are not images.
+
+    Images are arrays (n, h, w), (n, h, w, c) or (n, c, h, w) with c = 1 or 3, in numbers whose `value_range` is
+    known (for uint8 it is 0..255 unless given). With `rows` only those are converted.
+    """
+    if not isinstance(inputs, np.ndarray) or inputs.dtype.kind not in "buif" or inputs.ndim not in (3, 4):
+        return None
+    if value_range is None:
+        if inputs.dtype != np.uint8:
+            return None
+        value_range = (0.0, 255.0)
+    shape = inputs.shape[1:]
+    channels_first = len(shape) == 3 and shape[2] not in _CHANNELS
+    if channels_first and shape[0] not in _CHANNELS:
+        return None
+    height, width = shape[1:] if channels_first else shape[:2]
+    if min(height, width) < 2:  # a signal rather than a picture
+        return None
+    images = inputs if rows is None else inputs[rows]  # (rows, ...)
+    if channels_first:
+        images = np.moveaxis(images, 1, -1)  # (rows, h, w, c)
+    if images.ndim == 4 and images.shape[3] == 1:
+        images = images[..., 0]  # (rows, h, w)
+    return _eight_bits(images, value_range)
+
+
+def _eight_bits(images: np.ndarray, value_range: tuple[float, float]) -> np.ndarray:
+    low, high = value_range
+    if images.dtype == np.uint8 and (low, high) == (0, 255):
+        return np.ascontiguousarray(images)
+    scaled = (images.astype(np.float32) - low) * (255.0 / (high - low))
+    eight_bits: np.ndarray = np.clip(np.rint(scaled), 0, 255).astype(np.uint8)
+    return eight_bits

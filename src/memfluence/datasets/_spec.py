@@ -1,0 +1,84 @@
+"""The text that names a dataset: `scheme`, `scheme:place`, and options as in `longtail?n_train=60&flip=0.1`."""
+
+import difflib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import quote, unquote
+
+from memfluence.datasets._dataset import Dataset
+from memfluence.errors import DatasetError
+
+__all__ = ["Source", "absolute", "check_between", "close_match", "parse_options", "split_spec", "with_options"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One kind of dataset: how it is written, what loads it, which options it takes."""
+
+    form: str  # for messages: "npz:FILE"
+    load: Callable[..., Dataset]  # load([place,] name, **options)
+    place: Literal["none", "path", "text"] = "none"
+    options: Mapping[str, type] = field(default_factory=dict)
+
+
+def split_spec(spec: str) -> tuple[str, str, dict[str, str]]:
+    """(scheme, place, options as text). A place that holds a "?" needs one more at the end of the spec."""
+    head, mark, query = spec.rpartition("?")
+    if not mark:
+        head, query = spec, ""
+    scheme, _, place = head.partition(":")
+    options: dict[str, str] = {}
+    for part in query.split("&") if query else []:
+        key, equals, value = part.partition("=")
+        if not key or not equals or not value:
+            raise DatasetError(
+                f"{spec}: options follow the '?' as name=value, joined by '&'; got {part!r}"
+                " (if the '?' belongs to a path, end the name with another '?')."
+            )
+        if key in options:
+            raise DatasetError(f"{spec}: the option {key!r} is given twice; give it once.")
+        options[key] = unquote(value)
+    return scheme, place, options
+
+
+def parse_options(options: Mapping[str, str], source: Source, spec: str) -> dict[str, Any]:
+    """Options as the loader's types."""
+    parsed = {}
+    for key, text in options.items():
+        if key not in source.options:
+            known = ", ".join(source.options) or "none"
+            raise DatasetError(
+                f"{spec}: {source.form} has no option {key!r}{close_match(key, source.options)}; its options: {known}."
+            )
+        kind = source.options[key]
+        try:
+            parsed[key] = kind(text)
+        except ValueError:
+            expected = {int: "an integer", float: "a number"}.get(kind, "a text")
+            raise DatasetError(f"{spec}: the option {key!r} must be {expected}; got {text!r}.") from None
+    return parsed
+
+
+def with_options(head: str, options: Mapping[str, str]) -> str:
+    """The spec that `split_spec` takes apart again."""
+    query = "&".join(f"{key}={quote(value, safe='/:,')}" for key, value in options.items())
+    return f"{head}?{query}" if query or "?" in head else head
+
+
+def absolute(place: str) -> Path:
+    """A path that means the same from every working directory."""
+    return Path(place).expanduser().resolve()
+
+
+def check_between(name: str, option: str, value: float, low: float, high: float) -> None:
+    """Refuse an option outside [low, high]."""
+    if not low <= value <= high:
+        raise DatasetError(f"{name}: the option {option!r} must be between {low} and {high}; got {value}.")
+
+
+def close_match(given: str, known: Collection[str]) -> str:
+    """' (did you mean ...?)', or nothing."""
+    matches = difflib.get_close_matches(given, list(known), n=1, cutoff=0.5)
+    return f" (did you mean {matches[0]!r}?)" if matches else ""

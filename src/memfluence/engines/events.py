@@ -1,0 +1,35 @@
+"""What engines tell the outside; only the progress module prints."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = ["Emit", "Event", "SegmentWritten", "TrialDone", "TrialFailed", "WorkerLost"]
+
+
+@dataclass(frozen=True)
+class TrialDone:
+    trial: int
+    test_accuracy: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class TrialFailed:
+    trial: int
+    message: str
+
+
+@dataclass(frozen=True)
+class SegmentWritten:
+    path: str
+    trials: int
+
+
+@dataclass(frozen=True)
+class WorkerLost:
+    worker: int
+    reason: str
+
+
+Event = TrialDone | TrialFailed | SegmentWritten | WorkerLost
+Emit = Callable[[Event], None]

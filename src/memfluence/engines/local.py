@@ -1,0 +1,16 @@
+"""`local`: groups one after another in this process."""
+
+from collections.abc import Sequence
+
+from memfluence.engines._threads import one_thread
+from memfluence.engines.events import Emit
+from memfluence.engines.work import Group, GroupRunner, Work
+
+__all__ = ["run_local"]
+
+
+def run_local(work: Work, groups: Sequence[Group], emit: Emit) -> None:
+    """Run all groups. Whatever ends it early, an interrupt too, the completed trials are stored first."""
+    with one_thread(), GroupRunner(work, emit) as runner:
+        for group in groups:
+            runner.run(group)

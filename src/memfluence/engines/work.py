@@ -1,0 +1,112 @@
+"""The work that engines share out: groups of trials, and how one group is run and stored."""
+
+import platform
+import traceback
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from memfluence.datasets import Dataset
+from memfluence.designs import Design
+from memfluence.engines.events import Emit, SegmentWritten, TrialDone, TrialFailed
+from memfluence.errors import MemfluenceError
+from memfluence.learners import Learner
+from memfluence.records import Failure, Outcome, Trial
+from memfluence.store import SegmentWriter, TrialStore
+
+__all__ = ["Group", "GroupRunner", "Work", "groups_of"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Trials [number * K, (number + 1) * K), and which of them are still wanted."""
+
+    number: int
+    wanted: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """All that a worker anywhere needs to run any group."""
+
+    dataset: Dataset
+    learner: Learner
+    design: Design
+    run: Path
+    group_size: int
+    record: tuple[str, ...]
+    device: str
+
+
+def groups_of(trials: Iterable[int], group_size: int) -> list[Group]:
+    """The groups that hold these trials, ascending."""
+    wanted: dict[int, list[int]] = {}
+    for trial in trials:
+        wanted.setdefault(trial // group_size, []).append(trial)
+    return [Group(number, tuple(sorted(members))) for number, members in sorted(wanted.items())]
+
+
+class GroupRunner:
+    """Runs groups one after another and stores what comes out. Use as a context: leaving it stores the rest."""
+
+    def __init__(self, work: Work, emit: Emit) -> None:
+        self._work = work
+        self._emit = emit
+        self._store = TrialStore.open(work.run)
+        self._writer = SegmentWriter(
+            self._store, lambda path, count: emit(SegmentWritten(path=str(path), trials=count))
+        )
+        self._host = platform.node()
+
+    def __enter__(self) -> "GroupRunner":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.flush()
+
+    def run(self, group: Group) -> None:
+        """Train the group; a learner that raises costs its own trials only."""
+        left = set(group.wanted)
+        try:
+            for result in self._work.learner.train(
+                self._work.dataset,
+                _trials_of(self._work.design, group, self._work.group_size),
+                record=self._work.record,
+                device=self._work.device,
+            ):
+                if result.trial in left:  # padding of a last group, and trials done before, are thrown away
+                    left.discard(result.trial)
+                    self._take(result)
+        except MemfluenceError:
+            raise  # about the learner as a whole (it cannot give margins, say), not about one trial
+        except Exception as error:
+            self._fail(left, f"{type(error).__name__}: {error}", traceback.format_exc())
+        else:
+            self._fail(left, "the learner gave no outcome for this trial", "")
+
+    def _take(self, result: Outcome | Failure) -> None:
+        if isinstance(result, Failure):
+            self._fail([result.trial], result.message, result.traceback)
+            return
+        self._writer.add(replace(result, host=self._host))
+        accuracy = float(result.test_correct.mean())
+        self._emit(TrialDone(result.trial, test_accuracy=accuracy, seconds=result.seconds))
+
+    def _fail(self, trials: Collection[int], message: str, trace: str) -> None:
+        for trial in sorted(trials):
+            self._store.write_failure(Failure(trial, message, trace))
+            self._emit(TrialFailed(trial, message))
+
+
+def _trials_of(design: Design, group: Group, group_size: int) -> Sequence[Trial]:
+    """All K trials of the group, so that a batched learner always sees the same shapes.
+
+    Past the end of a design that has one, trials reuse its masks from the start; nobody looks at what they give.
+    """
+    numbers = range(group.number * group_size, (group.number + 1) * group_size)
+    if design.limit is None:
+        return [design.trial(number) for number in numbers]
+    return [
+        design.trial(number) if number < design.limit else replace(design.trial(number % design.limit), number=number)
+        for number in numbers
+    ]

@@ -1,0 +1,68 @@
+"""Which examples each of K models sees at each step, when their subsets differ in content and perhaps in size.
+
+Every epoch each model goes through its kept examples once, in an order of its own, in batches of `batch` with a smaller last
+one. Models come sorted by subset size, largest first, so those that still have a batch at some step are always the first ones,
+and a model that is through its epoch is not touched. Where batch sizes differ within a step, the shorter ones are filled up
+with an example of the model's own at weight 0: the loss stays the mean over the model's real batch, exactly.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+__all__ = ["Minibatch", "minibatches"]
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """What is the same about a step in all epochs."""
+
+    active: int  # the first `active` models take part
+    width: int  # the largest of their batches
+    share: torch.Tensor | None  # (active, 1, width) weight of each example; None where all are 1 / width
+
+
+@dataclass(frozen=True)
+class Minibatch:
+    """One step of the first `active` models on `width` examples each."""
+
+    rows: torch.Tensor  # (active * width,) rows of the training inputs
+    active: int
+    width: int
+    share: torch.Tensor | None  # (active, 1, width) weight of each example; None where all are 1 / width
+
+
+def minibatches(
+    kept: Sequence[np.ndarray],  # one (subset_size,) per model, the largest first, none empty
+    orders: Sequence[np.random.Generator],
+    *,
+    batch: int,
+    epochs: int,
+    device: torch.device,
+) -> Iterator[Minibatch]:
+    """All steps of all epochs. Epoch by epoch, model k draws `orders[k].permutation(kept[k])`, whatever the others do."""
+    shapes = _shapes([len(rows) for rows in kept], batch, device)
+    order = np.empty((len(kept), len(shapes) * batch), dtype=np.int64)  # (models, steps * batch)
+    order[:] = [rows[:1] for rows in kept]  # what fills up short batches
+    for _ in range(epochs):
+        for k, rows in enumerate(kept):
+            order[k, : len(rows)] = orders[k].permutation(rows)
+        by_step = np.ascontiguousarray(order.reshape(len(kept), len(shapes), batch).swapaxes(0, 1))
+        for rows_of_step, shape in zip(torch.from_numpy(by_step).to(device), shapes):  # (models, batch) each
+            rows_of_active = rows_of_step[: shape.active, : shape.width].reshape(-1)
+            yield Minibatch(rows_of_active, shape.active, shape.width, shape.share)
+
+
+def _shapes(sizes: Sequence[int], batch: int, device: torch.device) -> list[_Shape]:
+    """The steps of an epoch of models with these subset sizes, in descending order."""
+    shapes = []
+    for start in range(0, sizes[0], batch):
+        own = [min(batch, size - start) for size in sizes if size > start]  # descending as well
+        share = None
+        if own[-1] < own[0]:
+            count = torch.tensor(own)[:, None, None]  # (active, 1, 1)
+            share = torch.where(torch.arange(own[0]) < count, 1 / count, 0.0).to(device)  # (active, 1, width)
+        shapes.append(_Shape(len(own), own[0], share))
+    return shapes

@@ -1,0 +1,42 @@
+"""The loop of learners that train one model after another."""
+
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from memfluence.errors import LearnerError
+from memfluence.learners._predictions import UnusableReturnError
+from memfluence.records import Failure, Outcome, Trial
+
+__all__ = ["NOTHING_KEPT", "one_by_one", "private_copy"]
+
+NOTHING_KEPT = "the trial keeps no example, so there is nothing to train on; raise --keep."
+
+
+def one_by_one(trials: Sequence[Trial], outcome_of: Callable[[Trial], Outcome]) -> Iterator[Outcome | Failure]:
+    """Each trial's outcome; a trial that raises gives a `Failure` and the others go on.
+
+    A `LearnerError` ends the group: the learner cannot do what is asked, whatever the subset.
+    """
+    for trial in trials:
+        result: Outcome | Failure
+        if not len(trial.kept):
+            result = Failure(trial.number, NOTHING_KEPT)
+        else:
+            try:
+                result = outcome_of(trial)
+            except LearnerError:
+                raise
+            except UnusableReturnError as error:
+                result = Failure(trial.number, str(error), traceback.format_exc())
+            except Exception as error:
+                result = Failure(trial.number, f"{type(error).__name__}: {error}", traceback.format_exc())
+        yield result
+
+
+def private_copy(inputs: Any) -> Any:
+    """Inputs that other people's code may write into without changing the dataset for the trials that follow."""
+    for method in ("clone", "copy"):  # torch; NumPy, pandas, SciPy, list
+        if hasattr(inputs, method):
+            return getattr(inputs, method)()
+    return inputs

@@ -1,0 +1,63 @@
+"""Settings given as text (`--set epochs=30`) for learners that are dataclasses or scikit-learn estimators."""
+
+import ast
+import dataclasses
+import difflib
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from memfluence.errors import LearnerError
+
+__all__ = ["known_or_error", "parse_literals", "parse_settings"]
+
+
+def parse_settings(learner: type[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings for a dataclass: text is read by the type of its field, other values are taken as they are."""
+    hints = typing.get_type_hints(learner)
+    known = [field.name for field in dataclasses.fields(learner) if field.init]
+    name = getattr(learner, "name", learner.__name__)
+    parsed = {}
+    for setting, value in settings.items():
+        known_or_error(setting, known, f"{name} has no setting", "Its settings are")
+        parsed[setting] = _parse(value, hints[setting], name, setting) if isinstance(value, str) else value
+    return parsed
+
+
+def parse_literals(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings without types: what reads as a Python literal is one (0.5, None, (3, 4)), the rest is text."""
+    parsed = {}
+    for setting, value in settings.items():
+        try:
+            parsed[setting] = ast.literal_eval(value) if isinstance(value, str) else value
+        except (SyntaxError, ValueError):
+            parsed[setting] = value
+    return parsed
+
+
+def known_or_error(name: str, known: Iterable[str], problem: str, listing: str) -> None:
+    """Raise "<problem> 'name'; did you mean ...? <listing> ..." unless the name is known."""
+    names = sorted(known)
+    if name in names:
+        return
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"; did you mean {close[0]!r}?" if close else "."
+    raise LearnerError(f"{problem} {name!r}{hint} {listing} {', '.join(names) or 'none'}.")
+
+
+def _parse(text: str, kind: Any, learner: str, setting: str) -> Any:
+    expected = {int: "an integer", float: "a number", bool: "true or false"}.get(kind, "integers, like 256,128")
+    try:
+        if kind is str:
+            return text
+        if kind is bool:
+            return {"true": True, "false": False}[text.lower()]
+        if kind in (int, float):
+            return kind(text)
+        if kind == tuple[int, ...]:
+            return tuple(int(part) for part in text.strip("()").split(",") if part.strip())
+    except (KeyError, ValueError):
+        pass
+    else:
+        raise TypeError(f"settings of the type {kind} cannot be given as text")
+    raise LearnerError(f"the setting {setting!r} of {learner} must be {expected}; got {text!r}.")

@@ -1,0 +1,160 @@
+"""Learners by name, from a file or module, or from an object: `resolve`."""
+
+import dataclasses
+import importlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from memfluence.datasets import Dataset
+from memfluence.errors import LearnerError
+from memfluence.learners._loading import file_sha256, is_file, load
+from memfluence.learners._settings import known_or_error, parse_literals, parse_settings
+from memfluence.learners.estimator import EstimatorLearner
+from memfluence.learners.function import FunctionLearner
+from memfluence.learners.protocol import Learner
+from memfluence.records import Failure, Outcome, Trial
+
+__all__ = ["BUILTIN", "SourcedLearner", "resolve"]
+
+# Name -> where its class is; imported when it is asked for.
+BUILTIN: dict[str, str] = {"mlp": "memfluence.learners.mlp:MLP"}
+
+_EXPECTED = (
+    "a scikit-learn classifier (an object or class with fit and predict), a function train(x, y, seed) -> predict,"
+    " or a memfluence Learner"
+)
+
+
+def resolve(learner: Any = "mlp", settings: Mapping[str, Any] | None = None) -> Learner:
+    """The learner that a user means.
+
+    `learner` is a built-in name ("mlp"), "module:attribute" or "file.py:attribute", or an object: a `Learner`, a
+    scikit-learn classifier (or its class), or a function `train(x, y, seed) -> predict`. `settings` override numbers of a
+    built-in learner or parameters of an estimator; text is read by the setting's type.
+
+    What comes from text can be pickled: it is resolved anew where it is unpickled.
+    """
+    if not isinstance(learner, str):
+        return _from_object(learner, settings or {}, f"an object of type {type(learner).__name__}")
+    where, colon, attribute = learner.rpartition(":")
+    if colon:
+        return _from_source(where, attribute, settings or {})
+    if is_file(learner):
+        raise LearnerError(f"say which attribute of the file is the learner: {learner}:{_example(load(learner))}.")
+    known_or_error(
+        learner,
+        BUILTIN,
+        "there is no built-in learner",
+        "One of your own is module:attribute or file.py:attribute; built in:",
+    )
+    module, _, name = BUILTIN[learner].partition(":")
+    return _from_object(getattr(importlib.import_module(module), name), settings or {}, learner)
+
+
+@dataclass(frozen=True)
+class SourcedLearner:
+    """A learner from a file or module: its identity holds the hash of that source; pickled, it is its origin."""
+
+    learner: Learner
+    where: str  # module name or absolute path
+    attribute: str
+    settings: Mapping[str, Any]
+    sha256: str | None
+
+    @property
+    def name(self) -> str:
+        return self.attribute.rpartition(".")[2]
+
+    def describe(self) -> dict[str, Any]:
+        return self.learner.describe() | {"name": self.name, "source_sha256": self.sha256}
+
+    def group_size(self, dataset: Dataset) -> int:
+        return self.learner.group_size(dataset)
+
+    def train(
+        self, dataset: Dataset, trials: Sequence[Trial], *, record: Collection[str], device: str
+    ) -> Iterator[Outcome | Failure]:
+        return self.learner.train(dataset, trials, record=record, device=device)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reload, (self.where, self.attribute, dict(self.settings), self.sha256)
+
+
+def _reload(where: str, attribute: str, settings: Mapping[str, Any], sha256: str | None) -> "SourcedLearner":
+    learner = _from_source(where, attribute, settings)
+    if learner.sha256 != sha256:
+        raise LearnerError(f"{where} has changed since the run was started; start it again.")
+    return learner
+
+
+def _from_source(where: str, attribute: str, settings: Mapping[str, Any]) -> SourcedLearner:
+    module = load(where)
+    try:
+        found = reduce(getattr, attribute.split("."), module)
+    except AttributeError:
+        known_or_error(attribute, _candidates(module), f"{where} has no attribute", "What could be a learner in it:")
+        raise
+    learner = _from_object(found, settings, f"{where}:{attribute}")
+    origin = str(Path(where).expanduser().resolve()) if is_file(where) else where
+    return SourcedLearner(learner, origin, attribute, settings, file_sha256(module))
+
+
+def _from_object(found: Any, settings: Mapping[str, Any], origin: str) -> Learner:
+    if isinstance(found, type) and (_is_estimator(found) or isinstance(found, Learner)):
+        if dataclasses.is_dataclass(found) and not _is_estimator(found):
+            return found(**parse_settings(found, settings))  # type: ignore[return-value]
+        try:
+            found = found()
+        except TypeError as error:
+            raise LearnerError(
+                f"{origin} is a class that cannot be made without arguments ({error}); name an object instead."
+            ) from error
+    if isinstance(found, Learner):
+        if not settings:
+            return found
+        if not dataclasses.is_dataclass(found):
+            raise LearnerError(f"{origin} takes no settings; got {', '.join(settings)}.")
+        return dataclasses.replace(found, **parse_settings(type(found), settings))  # type: ignore[type-var]
+    if _is_estimator(found):
+        return EstimatorLearner(_with_parameters(found, settings, origin))
+    if callable(found) and not isinstance(found, type):
+        if settings:
+            raise LearnerError(f"{origin} is a function, which takes no settings; got {', '.join(settings)}.")
+        return FunctionLearner(found)
+    raise LearnerError(f"a learner is {_EXPECTED}; {origin} is none of them (its type is {type(found).__name__}).")
+
+
+def _with_parameters(estimator: Any, settings: Mapping[str, Any], origin: str) -> Any:
+    """A copy of an estimator with some parameters changed."""
+    if not settings:
+        return estimator
+    if not hasattr(estimator, "get_params"):
+        raise LearnerError(f"{origin} takes no settings (it has no get_params); got {', '.join(settings)}.")
+    from sklearn.base import clone
+
+    for setting in settings:
+        known_or_error(setting, estimator.get_params(deep=True), f"{origin} has no parameter", "Its parameters are")
+    return clone(estimator).set_params(**parse_literals(settings))
+
+
+def _is_estimator(found: Any) -> bool:
+    return hasattr(found, "fit") and hasattr(found, "predict")
+
+
+def _candidates(module: ModuleType) -> list[str]:
+    """Names in a module that could be learners; of functions and classes only those defined in it."""
+    names = []
+    for name, found in vars(module).items():
+        defined_here = getattr(found, "__module__", None) == module.__name__
+        is_object = not isinstance(found, type) and (_is_estimator(found) or isinstance(found, Learner))
+        if not name.startswith("_") and (is_object or (callable(found) and defined_here)):
+            names.append(name)
+    return names
+
+
+def _example(module: ModuleType) -> str:
+    return next(iter(_candidates(module)), "ATTRIBUTE")

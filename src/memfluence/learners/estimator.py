@@ -1,0 +1,156 @@
+"""`EstimatorLearner`: any scikit-learn classifier or pipeline as a learner."""
+
+import copy
+import time
+import warnings
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from memfluence.datasets import Dataset
+from memfluence.errors import LearnerError
+from memfluence.learners._identity import identity
+from memfluence.learners._one_by_one import one_by_one, private_copy
+from memfluence.learners._outcomes import needs_scores, outcome_from_codes, score_extras
+from memfluence.learners._predictions import (
+    LOWEST_LOG_PROBABILITY,
+    UnusableReturnError,
+    as_array,
+    class_codes,
+    log_of,
+    spread_columns,
+)
+from memfluence.records import Failure, Outcome, Trial
+
+__all__ = ["EstimatorLearner"]
+
+_SCORERS = ("predict_log_proba", "predict_proba", "decision_function")  # the first that a model has gives its scores
+
+
+@dataclass(frozen=True)
+class EstimatorLearner:
+    """Fits a fresh clone of a scikit-learn classifier or pipeline on each trial's kept examples.
+
+    Inputs come in the type of the dataset's (tables, sparse matrices, lists of strings); arrays of more than two dimensions, such as
+    images, are flattened to one row per example. Labels come as they were written.
+
+    Every `random_state` parameter, those of a pipeline's steps too, gets a seed of the trial's own, also where it was
+    fixed to a number: memorization is defined over the algorithm's randomness, and a fixed number would freeze it.
+
+    Correctness comes from `predict`. Margins and log-odds come from `predict_log_proba`, `predict_proba` or
+    `decision_function`, whichever there is first (of a decision function log-odds are those of its softmax); a class that is missing
+    from the subset stands far below the others. An exception fails its trial alone.
+    """
+
+    estimator: Any
+
+    def __post_init__(self) -> None:
+        if _is_regressor(self.estimator):
+            raise LearnerError(
+                f"{self.name} is a regressor; memorization compares predicted classes, so give a classifier."
+            )
+
+    @property
+    def name(self) -> str:
+        return type(self.estimator).__name__
+
+    def describe(self) -> dict[str, Any]:
+        """The class and its parameters without the random states, which every trial sets itself."""
+        estimator = _unfitted(self.estimator)
+        states = _random_states(estimator)
+        if states:
+            estimator.set_params(**dict.fromkeys(states, 0))
+        return {"name": self.name, "kind": "estimator", "estimator": identity(estimator)}
+
+    def group_size(self, dataset: Dataset) -> int:
+        return 1
+
+    def train(
+        self, dataset: Dataset, trials: Sequence[Trial], *, record: Collection[str], device: str
+    ) -> Iterator[Outcome | Failure]:
+        if needs_scores(record) and not any(hasattr(self.estimator, scorer) for scorer in _SCORERS):
+            raise LearnerError(
+                f"{self.name} has none of {', '.join(_SCORERS)}, so margins and log-odds cannot be recorded;"
+                " use another estimator or leave them out of --record."
+            )
+        labels = dataset.labels("train")
+        return one_by_one(trials, lambda trial: self._outcome(dataset, labels, trial, record))
+
+    def _outcome(self, dataset: Dataset, labels: np.ndarray, trial: Trial, record: Collection[str]) -> Outcome:
+        started = time.perf_counter()
+        model = _unfitted(self.estimator)
+        if states := _random_states(model):
+            seeds = np.random.default_rng(trial.seed).integers(2**31, size=len(states))
+            model.set_params(**dict(zip(states, seeds.tolist())))
+        with warnings.catch_warnings():
+            # A solver that does not converge says so in every trial; one line is enough. Filters set by the user come first.
+            warnings.simplefilter("once", append=True)
+            model.fit(_as_table(dataset.take_train(trial.kept)), labels[trial.kept])
+            splits = [_as_table(private_copy(inputs)) for inputs in (dataset.x_train, dataset.x_test)]
+            codes = [class_codes(as_array(model.predict(inputs)), dataset) for inputs in splits]
+            extras = {}
+            if needs_scores(record):
+                scores = [_scores(model, inputs, dataset) for inputs in splits]
+                extras = score_extras(dataset, scores[0], scores[1], record)
+        return outcome_from_codes(
+            trial,
+            dataset,
+            codes[0],
+            codes[1],
+            record=record,
+            extras=extras,
+            seconds=time.perf_counter() - started,
+            device="cpu",
+        )
+
+
+def _unfitted(estimator: Any) -> Any:
+    if not hasattr(estimator, "get_params"):
+        return copy.deepcopy(estimator)  # fit and predict without scikit-learn's conventions
+    from sklearn.base import clone
+
+    return clone(estimator)
+
+
+def _random_states(estimator: Any) -> list[str]:
+    """The names of all random_state parameters, nested ones too, in alphabetical order."""
+    if not hasattr(estimator, "get_params"):
+        return []
+    names = estimator.get_params(deep=True)
+    return sorted(name for name in names if name == "random_state" or name.endswith("__random_state"))
+
+
+def _is_regressor(estimator: Any) -> bool:
+    if not hasattr(estimator, "__sklearn_tags__"):
+        return getattr(estimator, "_estimator_type", None) == "regressor"
+    from sklearn.base import is_regressor
+
+    return bool(is_regressor(estimator))
+
+
+def _as_table(inputs: Any) -> Any:
+    """Images and other arrays of more than two dimensions as one row per example; all else as it is."""
+    return inputs.reshape(len(inputs), -1) if getattr(inputs, "ndim", 2) > 2 else inputs
+
+
+def _scores(model: Any, inputs: Any, dataset: Dataset) -> np.ndarray:
+    """Log-probabilities or decision values (n, n_classes) of a fitted model."""
+    scorer = next(scorer for scorer in _SCORERS if hasattr(model, scorer))
+    with np.errstate(divide="ignore"):  # log 0, which is dealt with below
+        scores = as_array(getattr(model, scorer)(inputs)).astype(np.float64)
+    if scorer == "predict_log_proba":
+        scores = np.maximum(scores, LOWEST_LOG_PROBABILITY)
+    elif scorer == "predict_proba":
+        scores = log_of(scores)
+    elif scores.ndim == 1:
+        scores = np.stack([np.zeros_like(scores), scores], axis=1)  # (n, 2)
+    columns = class_codes(np.asarray(model.classes_), dataset)
+    one_against_one = getattr(model, "decision_function_shape", "") == "ovo" and scorer == "decision_function"
+    if scores.shape[1] != len(columns) or (one_against_one and len(columns) > 2):
+        raise UnusableReturnError(
+            f"{scorer} of {type(model).__name__} gives {scores.shape[1]} columns that are not one for each of its"
+            f" {len(columns)} classes, so no margin follows from them (for SVC: decision_function_shape='ovr')."
+        )
+    return spread_columns(scores, columns, dataset.n_classes)

@@ -1,0 +1,92 @@
+"""`plan`: how long, how much disk and memory, and how sure the scores will be, before the trials are run.
+
+Sizes follow from the data; time comes from a pilot, one group of trials that is timed and thrown away.
+"""
+
+import math
+import statistics
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from memfluence.engines import groups_of, one_thread
+from memfluence.errors import LearnerError
+from memfluence.records import EXTRA_COLUMNS, Failure
+from memfluence.running import DEFAULT_TRIALS, Campaign, prepare
+from memfluence.store.bits import packed_width
+
+__all__ = ["plan"]
+
+_BYTES = {"prediction": 1, "margin": 2, "logit": 2}
+_PILOT_SECONDS = 5.0  # one-by-one learners are timed over a few trials
+
+
+def plan(
+    dataset: Any,
+    *,
+    learner: Any = "mlp",
+    settings: dict[str, str] | None = None,
+    trials: int = DEFAULT_TRIALS,
+    keep: float | Iterable[float] = 0.7,
+    design: str = "fixed",
+    seed: int = 0,
+    workers: int = 1,
+    device: str = "auto",
+    record: Iterable[str] = (),
+    pilot: bool = True,
+) -> dict[str, Any]:
+    """What a run with these options will take, as a JSON-able dict. Nothing is written."""
+    campaign = prepare(
+        dataset,
+        learner=learner,
+        settings=settings,
+        trials=trials,
+        keep=keep,
+        design=design,
+        seed=seed,
+        device=device,
+        record=tuple(record),
+    )
+    info = campaign.info
+    bits = 2 * packed_width(info.n_train) + packed_width(info.n_test)
+    extras = sum(_BYTES[kind] * (info.n_train + info.n_test) for kind in info.record for _ in EXTRA_COLUMNS[kind][:1])
+    fraction = info.kinds[0].keep or 0.5
+    per_fraction = info.trials / max(1, len({kind.keep for kind in info.kinds}))
+    seconds = _pilot(campaign) if pilot else None
+    return {
+        "dataset": info.dataset["name"],
+        "n_train": info.n_train,
+        "n_test": info.n_test,
+        "learner": campaign.learner.name,
+        "trials": info.trials,
+        "group_size": info.group_size,
+        "workers": workers,
+        "seconds_per_trial": seconds,
+        "seconds": None if seconds is None else seconds * info.trials / workers,
+        "disk_bytes": info.trials * (bits + extras),  # before compression
+        "memory_bytes_to_estimate": 3 * info.trials * bits,  # packed trials, and their transposes
+        "memory_bytes_full_matrix": 8 * info.n_train * info.n_test,
+        # of a difference of two proportions near 1/2; most examples are far from 1/2 and have less
+        "largest_stderr": math.sqrt(0.25 / (fraction * per_fraction) + 0.25 / ((1 - fraction) * per_fraction)),
+    }
+
+
+def _pilot(campaign: Campaign) -> float:
+    """Seconds per trial: the median over up to five groups, as many as a few seconds allow, trained and thrown away."""
+    size = campaign.info.group_size
+    spent: list[float] = []
+    started = time.monotonic()
+    limit = campaign.design.limit
+    while len(spent) < 5 and (len(spent) < 1 or time.monotonic() - started < _PILOT_SECONDS):
+        group = groups_of([len(spent) * size], size)[0]
+        numbers = range(group.number * size, (group.number + 1) * size)
+        batch = [campaign.design.trial(number if limit is None else number % limit) for number in numbers]
+        before = time.monotonic()
+        with one_thread():  # as engines do
+            for result in campaign.learner.train(
+                campaign.dataset, batch, record=campaign.info.record, device=campaign.device
+            ):
+                if isinstance(result, Failure):
+                    raise LearnerError(f"The pilot failed at trial {result.trial}: {result.message}.")
+        spent.append((time.monotonic() - before) / size)
+    return statistics.median(spent)

@@ -1,0 +1,148 @@
+"""The only place that prints while trials run: trials per second, time left, running mean of test accuracy."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Protocol, TextIO
+
+from memfluence.engines.events import Event, TrialDone, TrialFailed, WorkerLost
+
+__all__ = ["Progress", "ProgressListener", "Silent"]
+
+_SECONDS_BETWEEN_LINES = 10.0  # where there is no terminal to redraw
+
+
+class ProgressListener(Protocol):
+    """What a run reports to. `start` comes once, before the first event."""
+
+    def start(self, *, total: int, done: int) -> None: ...
+
+    def note(self, message: str) -> None: ...
+
+    def event(self, event: Event) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Silent:
+    """Says nothing."""
+
+    def start(self, *, total: int, done: int) -> None: ...
+
+    def note(self, message: str) -> None: ...
+
+    def event(self, event: Event) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Progress:
+    """A bar on a terminal, a line every ten seconds elsewhere; always on stderr."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        from rich.console import Console
+
+        self._console = Console(file=stream or sys.stderr, highlight=False)
+        self._bar: _Bar | None = None
+        self._failed = 0
+        self._accuracy = _RunningMean()
+        self._total = self._before = self._done = 0
+        self._started = self._last_line = time.monotonic()
+
+    def start(self, *, total: int, done: int) -> None:
+        self._total, self._before, self._done = total, done, done
+        self._started = self._last_line = time.monotonic()
+        if self._console.is_terminal and total > done:
+            self._bar = _Bar(self._console, total, done)
+
+    def note(self, message: str) -> None:
+        self._console.print(message, markup=False, soft_wrap=True)
+
+    def event(self, event: Event) -> None:
+        if isinstance(event, TrialDone):
+            self._done += 1
+            self._accuracy.add(event.test_accuracy)
+        elif isinstance(event, TrialFailed):
+            self._failed += 1
+            if self._failed == 1:
+                self.note(f"trial {event.trial} failed: {event.message} (the others go on)")
+        elif isinstance(event, WorkerLost):
+            self.note(event.reason)
+        if self._bar is not None:
+            self._bar.update(self._done, self._tail())
+        elif time.monotonic() - self._last_line >= _SECONDS_BETWEEN_LINES:
+            self._last_line = time.monotonic()
+            self.note(f"{self._done}/{self._total} trials, {self._pace()}, {self._tail()}")
+
+    def stop(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def _tail(self) -> str:
+        failed = f", {self._failed} failed" if self._failed else ""
+        return f"test accuracy {self._accuracy.mean:.2%}{failed}"
+
+    def _pace(self) -> str:
+        elapsed = time.monotonic() - self._started
+        rate = (self._done - self._before + self._failed) / elapsed if elapsed > 0 else 0.0
+        left = self._total - self._done - self._failed
+        return f"{rate:.1f} trials/s, {_duration(left / rate) if rate else 'unknown time'} left"
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+class _Bar:
+    def __init__(self, console: object, total: int, done: int) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+        from rich.text import Text
+
+        class Speed(ProgressColumn):
+            def render(self, task: object) -> Text:
+                speed = getattr(task, "finished_speed", None) or getattr(task, "speed", None)
+                return Text(f"{speed:.1f} trials/s" if speed else "starting", style="progress.data.speed")
+
+        self._progress = RichProgress(
+            TextColumn("trials"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            Speed(),
+            TimeRemainingColumn(compact=True),
+            TextColumn("left  {task.fields[tail]}"),
+            console=console,  # type: ignore[arg-type]
+            refresh_per_second=4,
+        )
+        self._task = self._progress.add_task("trials", total=total, completed=done, tail="")
+        self._progress.start()
+
+    def update(self, done: int, tail: str) -> None:
+        self._progress.update(self._task, completed=done, tail=tail)
+
+    def stop(self) -> None:
+        self._progress.stop()
+
+
+class _RunningMean:
+    def __init__(self) -> None:
+        self._sum, self._count = 0.0, 0
+
+    def add(self, value: float) -> None:
+        self._sum += value
+        self._count += 1
+
+    @property
+    def mean(self) -> float:
+        return self._sum / self._count if self._count else float("nan")
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -1,0 +1,26 @@
+"""The store: a directory of immutable Parquet segments and one `run.json`. The only thing that lasts."""
+
+from memfluence.store.bits import unpack
+from memfluence.store.importing import Imported, Labels, import_trials
+from memfluence.store.run_file import FORMAT, RUN_FILE, RunInfo, differences, segment_columns
+from memfluence.store.store import Damage, Scan, TrialStore
+from memfluence.store.trials_file import TrialsFile, write_trials_file
+from memfluence.store.writer import SegmentWriter
+
+__all__ = [
+    "FORMAT",
+    "RUN_FILE",
+    "Damage",
+    "Imported",
+    "Labels",
+    "RunInfo",
+    "Scan",
+    "SegmentWriter",
+    "TrialStore",
+    "TrialsFile",
+    "differences",
+    "import_trials",
+    "segment_columns",
+    "unpack",
+    "write_trials_file",
+]

@@ -1,0 +1,50 @@
+"""`examples-DIGEST.parquet`: the labels (and names) of all examples, so that a run can be read without its data."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from memfluence.errors import StoreError
+from memfluence.store._files import file_errors, publish
+
+__all__ = ["read_labels", "write_examples"]
+
+
+def write_examples(
+    directory: Path,
+    y_train: np.ndarray,
+    y_test: np.ndarray,
+    train_ids: Sequence[str] | None = None,
+    test_ids: Sequence[str] | None = None,
+) -> str:
+    """Publish the file (once, whoever comes first) and return its name."""
+    n_train, n_test = len(y_train), len(y_test)
+    columns = {
+        "split": pa.array(["train"] * n_train + ["test"] * n_test).dictionary_encode(),
+        "index": pa.array(np.concatenate([np.arange(n_train), np.arange(n_test)])),
+        "label": pa.array(np.concatenate([y_train, y_test]).astype(np.int32)),
+    }
+    if train_ids is not None and test_ids is not None:
+        columns["id"] = pa.array([*map(str, train_ids), *map(str, test_ids)], pa.string())
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table(columns), sink, compression="zstd", write_page_checksum=True)
+    content = sink.getvalue().to_pybytes()
+    name = f"examples-{hashlib.blake2b(content, digest_size=16).hexdigest()}.parquet"
+    publish(directory / name, content, replace=False)
+    return name
+
+
+def read_labels(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Codes of the training and of the test labels, verified against the digest in the file's name."""
+    with file_errors(f"reading {path}"):
+        content = path.read_bytes()
+    if hashlib.blake2b(content, digest_size=16).hexdigest() != path.stem.rpartition("-")[2]:
+        raise StoreError(f"{path} is torn or altered; restore it from a copy of the run.")
+    table = pq.read_table(pa.BufferReader(content), columns=["split", "label"])
+    is_train = np.asarray(table["split"].to_pylist()) == "train"
+    labels = table["label"].to_numpy().astype(np.int64)
+    return labels[is_train], labels[~is_train]

@@ -1,0 +1,95 @@
+"""Files that appear whole or not at all, and errors of the file system in words."""
+
+import errno
+import os
+import socket
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from memfluence.errors import StoreError
+
+__all__ = ["PARTIAL_PREFIX", "file_errors", "publish", "remove_stale_partials"]
+
+PARTIAL_PREFIX = ".partial-"
+_NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+
+
+def publish(path: Path, content: bytes, *, replace: bool) -> bool:
+    """Write `content` to `path` so that a reader sees all of it or nothing, even across a power cut.
+
+    Unique temporary name in the same directory, fsync, rename, fsync of the directory. With `replace` false an existing
+    file wins and the answer is False: of several processes that publish one name, exactly one gets True.
+    """
+    partial = path.with_name(f"{_partials_of_this_host()}{os.getpid()}-{uuid.uuid4().hex}")
+    with file_errors(f"writing {path}"):
+        try:
+            with partial.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            if replace:
+                partial.replace(path)
+            else:
+                try:
+                    os.link(partial, path)  # unlike rename, refuses to replace
+                except FileExistsError:
+                    return False
+                except OSError as error:
+                    if error.errno not in _NO_HARD_LINKS:
+                        raise
+                    if path.exists():
+                        return False
+                    partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+        _sync_directory(path.parent)
+    return True
+
+
+def _partials_of_this_host() -> str:
+    host = "".join(letter if letter.isalnum() else "_" for letter in socket.gethostname())
+    return f"{PARTIAL_PREFIX}{host}-"
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_stale_partials(directory: Path) -> None:
+    """Delete what processes of this machine left half-written when they were killed."""
+    prefix = _partials_of_this_host()
+    for partial in directory.glob(f"{prefix}*"):
+        pid = partial.name.removeprefix(prefix).partition("-")[0]
+        if pid.isdigit() and not _is_running(int(pid)):
+            partial.unlink(missing_ok=True)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+@contextmanager
+def file_errors(doing: str) -> Iterator[None]:
+    """Turn an OSError into one sentence that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            advice = "the disk is full or over quota: free some space, then run the same command to go on"
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            advice = "it is read-only for this user: change its permissions or choose another --out"
+        else:
+            advice = "check the disk and the path"
+        raise StoreError(f"Failed {doing}: {error.strerror or error}; {advice}.") from error

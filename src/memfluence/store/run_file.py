@@ -1,0 +1,126 @@
+"""`run.json`: what a run is. Written when the run is created; afterwards only its number of trials may grow."""
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from memfluence.errors import InputError, StoreError
+from memfluence.records import EXTRA_COLUMNS, Kind, digest
+from memfluence.store._files import file_errors, publish
+
+__all__ = [
+    "FORMAT",
+    "RUN_FILE",
+    "RunInfo",
+    "differences",
+    "info_from_json",
+    "read_run_file",
+    "segment_columns",
+    "write_run_file",
+]
+
+FORMAT = 1
+RUN_FILE = "run.json"
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """The contents of run.json. `learner` and `plan` are None for trials that were made elsewhere."""
+
+    dataset: Mapping[str, Any]  # name, fingerprint, n_train, n_test, classes, class_names, examples (the labels' file)
+    learner: Mapping[str, Any] | None
+    plan: Mapping[str, Any] | None  # Plan.to_json() and its digest
+    kinds: tuple[Kind, ...]
+    trials: int  # how many were asked for
+    group_size: int = 1
+    repeats: int = 1
+    record: tuple[str, ...] = ()  # optional outcomes: prediction, margin, logit
+    columns: tuple[str, ...] = ()  # of the segments
+    versions: Mapping[str, str] = field(default_factory=dict)
+    format: int = FORMAT
+
+    @property
+    def n_train(self) -> int:
+        return int(self.dataset["n_train"])
+
+    @property
+    def n_test(self) -> int:
+        return int(self.dataset["n_test"])
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What every segment of this run carries in its metadata."""
+        return {
+            "memfluence.format": str(self.format),
+            "memfluence.data": str(self.dataset["fingerprint"]),
+            "memfluence.plan": str(self.plan["digest"]) if self.plan else "",
+            "memfluence.learner": digest(self.learner) if self.learner else "",
+        }
+
+
+def segment_columns(record: Collection[str]) -> tuple[str, ...]:
+    """The columns of a run's segments, given the optional outcomes that it records."""
+    extras = tuple(name for kind in sorted(record) for name in EXTRA_COLUMNS[kind])
+    details = ("accuracy_in", "accuracy_out", "test_accuracy", "seconds", "host", "device")
+    return ("trial", "kind", "mask", "train_correct", "test_correct", *extras, *details)
+
+
+def info_from_json(raw: Mapping[str, Any]) -> RunInfo:
+    """The inverse of `asdict`; raises TypeError or KeyError for anything else."""
+    return replace(
+        RunInfo(**raw),
+        kinds=tuple(Kind(**kind) for kind in raw["kinds"]),
+        record=tuple(raw["record"]),
+        columns=tuple(raw["columns"]),
+    )
+
+
+def write_run_file(directory: Path, info: RunInfo, *, replace_existing: bool) -> bool:
+    """Publish run.json; False if another process created it first."""
+    content = json.dumps(asdict(info), indent=2, ensure_ascii=False) + "\n"
+    return publish(directory / RUN_FILE, content.encode(), replace=replace_existing)
+
+
+def read_run_file(directory: Path) -> RunInfo:
+    path = directory / RUN_FILE
+    if not path.is_file():
+        raise InputError(f"There is no run at {directory}: it has no {RUN_FILE}. Make one with 'memfluence run'.")
+    with file_errors(f"reading {path}"):
+        content = path.read_bytes()
+    try:
+        raw = json.loads(content)
+        if raw["format"] != FORMAT:
+            raise StoreError(
+                f"{path} has the format {raw['format']}, but this memfluence reads format {FORMAT}; upgrade memfluence."
+            )
+        return info_from_json(raw)
+    except (ValueError, TypeError, KeyError) as error:
+        raise StoreError(
+            f"{path} is damaged ({error}); restore it from a copy, the trials beside it are not touched."
+        ) from error
+
+
+def differences(stored: RunInfo, asked: RunInfo) -> list[str]:
+    """What distinguishes a run from what is asked of it, in words; empty if the run can go on."""
+    found = []
+    if stored.dataset["fingerprint"] != asked.dataset["fingerprint"]:
+        found.append(
+            f"the data ({stored.dataset['name']}, fingerprint {stored.dataset['fingerprint'][:8]}, there;"
+            f" {asked.dataset['name']}, {asked.dataset['fingerprint'][:8]}, asked)"
+        )
+    for title, there, now in (
+        ("learner", stored.learner, asked.learner),
+        ("plan", stored.plan, asked.plan),
+    ):
+        if there is None or now is None:
+            if there is not now:
+                found.append(f"the {title} ({'imported trials' if there is None else 'known'} there)")
+            continue
+        for key in sorted({*there, *now} - {"digest"}):
+            if there.get(key) != now.get(key):
+                found.append(f"the {title}'s {key} ({there.get(key)!r} there, {now.get(key)!r} asked)")
+    if stored.record != asked.record:
+        found.append(f"what is recorded ({list(stored.record)} there, {list(asked.record)} asked)")
+    return found

@@ -1,0 +1,167 @@
+"""One segment: an immutable Parquet file with one row per trial.
+
+Columns: `trial` int64, `kind` int16; `mask`, `train_correct`, `test_correct` as fixed-size binary (bits packed as in
+`store.bits`); `accuracy_in`, `accuracy_out`, `test_accuracy`, `seconds` float64; `host`, `device` strings; and the
+optional columns of the run as fixed-size binary of little-endian values, whose type stands in the field's metadata
+("dtype"). The schema's metadata names the format and the run that the segment belongs to.
+
+A segment's name ends with the BLAKE2 digest of its bytes, so a torn file or a single flipped bit anywhere, footer
+included, is found before anything is parsed; Parquet's page checksums are written too, for other tools, and verified.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from memfluence.errors import MemfluenceError
+from memfluence.records import Outcome
+from memfluence.store.bits import pack, packed_width
+
+__all__ = ["DamagedSegmentError", "Segment", "encode", "read", "segment_name", "trials_in"]
+
+_BITS = ("mask", "train_correct", "test_correct")
+
+
+class DamagedSegmentError(MemfluenceError):
+    """The file is torn, altered, or not of this run."""
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """A segment in memory: packed bits (rows, width) uint8, extras (rows, n) in their own type."""
+
+    numbers: np.ndarray  # (rows,) int64
+    kinds: np.ndarray  # (rows,) int16
+    bits: Mapping[str, np.ndarray]  # mask, train_correct, test_correct: (rows, width) uint8
+    extras: Mapping[str, np.ndarray] = field(default_factory=dict)
+    details: Mapping[str, np.ndarray] = field(default_factory=dict)  # accuracies, seconds, host, device
+
+
+def encode(outcomes: Sequence[Outcome], identity: Mapping[str, str]) -> bytes:
+    """The bytes of a segment that holds `outcomes`, marked with the identity of the run."""
+    arrays: dict[str, pa.Array] = {
+        "trial": pa.array([outcome.trial for outcome in outcomes], pa.int64()),
+        "kind": pa.array([outcome.kind for outcome in outcomes], pa.int16()),
+    }
+    fields = [pa.field(name, array.type, nullable=False) for name, array in arrays.items()]
+
+    def add(name: str, array: pa.Array, metadata: dict[str, str] | None = None) -> None:
+        arrays[name] = array
+        fields.append(pa.field(name, array.type, nullable=False, metadata=metadata))
+
+    for name in _BITS:
+        stacked = np.stack([getattr(outcome, name) for outcome in outcomes])  # (rows, n) bool
+        add(name, _binary(pack(stacked)), {"dtype": "bit", "length": str(stacked.shape[1])})
+    for name in sorted(outcomes[0].extras):
+        values = np.stack([outcome.extras[name] for outcome in outcomes])  # (rows, n)
+        little = values.astype(values.dtype.newbyteorder("<"), copy=False)
+        add(name, _binary(little), {"dtype": values.dtype.name, "length": str(values.shape[1])})
+    for name, numbers in _accuracies(outcomes).items():
+        add(name, pa.array(numbers, pa.float64()))
+    add("seconds", pa.array([outcome.seconds for outcome in outcomes], pa.float64()))
+    add("host", pa.array([outcome.host for outcome in outcomes], pa.string()))
+    add("device", pa.array([outcome.device for outcome in outcomes], pa.string()))
+
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields, metadata=dict(identity))),
+        sink,
+        compression="zstd",
+        use_dictionary=False,
+        write_statistics=["trial"],
+        write_page_checksum=True,
+        store_schema=True,
+    )
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def segment_name(outcomes: Sequence[Outcome], content: bytes) -> str:
+    numbers = [outcome.trial for outcome in outcomes]
+    return f"{min(numbers):09d}-{max(numbers):09d}-{len(numbers)}-{_content_digest(content)}.parquet"
+
+
+def read(path: Path, identity: Mapping[str, str], widths: Mapping[str, int], *, extras: Sequence[str] = ()) -> Segment:
+    """Read and verify a segment. `widths` gives n_train and n_test, for the size of the bit columns."""
+    table = _verified_table(path, identity, ["trial", "kind", *_BITS, *extras])
+    rows = table.num_rows
+    bits = {}
+    for name in _BITS:
+        width = packed_width(widths["n_test" if name == "test_correct" else "n_train"])
+        bits[name] = _from_binary(table[name], np.dtype(np.uint8), rows, width, path)
+    values = {}
+    for name in extras:
+        dtype = np.dtype(table.schema.field(name).metadata[b"dtype"].decode()).newbyteorder("<")
+        values[name] = _from_binary(
+            table[name], dtype, rows, widths["n_test" if name.startswith("test") else "n_train"], path
+        )
+    return Segment(
+        numbers=table["trial"].to_numpy(),
+        kinds=table["kind"].to_numpy(),
+        bits=bits,
+        extras=values,
+    )
+
+
+def trials_in(path: Path, identity: Mapping[str, str], details: Sequence[str] = ()) -> dict[str, np.ndarray]:
+    """The trial numbers of a segment, and some of its small columns, after verifying all of its bytes."""
+    table = _verified_table(path, identity, ["trial", *details])
+    return {name: table[name].to_numpy() for name in ("trial", *details)}
+
+
+def _verified_table(path: Path, identity: Mapping[str, str], columns: list[str]) -> pa.Table:
+    content = path.read_bytes()
+    if _content_digest(content) != path.stem.rpartition("-")[2]:
+        raise DamagedSegmentError(f"{path} is torn or altered: its bytes do not match the digest in its name.")
+    try:
+        with pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True) as file:
+            found = {k.decode(): v.decode() for k, v in (file.schema_arrow.metadata or {}).items()}
+            for key, value in identity.items():
+                if found.get(key) != value:
+                    raise DamagedSegmentError(
+                        f"{path} belongs to another run: its {key} is {found.get(key)!r}, not {value!r}."
+                    )
+            return file.read(columns=columns)
+    except (pa.ArrowException, OSError) as error:
+        raise DamagedSegmentError(f"{path} cannot be read as Parquet: {error}.") from error
+
+
+def _content_digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def _binary(rows: np.ndarray) -> pa.Array:
+    """A 2-d array as one fixed-size binary value per row."""
+    width = rows.shape[1] * rows.itemsize
+    return pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(width), len(rows), [None, pa.py_buffer(np.ascontiguousarray(rows))]
+    )
+
+
+def _from_binary(column: Any, dtype: np.dtype[Any], rows: int, width: int, path: Path) -> np.ndarray:
+    if column.type != pa.binary(width * dtype.itemsize):
+        raise DamagedSegmentError(f"{path} holds rows of {column.type}, not of {width * dtype.itemsize} bytes.")
+    parts = []
+    for chunk in column.chunks:
+        size = width * dtype.itemsize
+        data = np.frombuffer(chunk.buffers()[1], np.uint8)[chunk.offset * size : (chunk.offset + len(chunk)) * size]
+        parts.append(data.view(dtype).reshape(len(chunk), width))
+    return np.concatenate(parts) if parts else np.empty((rows, width), dtype)
+
+
+def _accuracies(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
+    """Share right among kept, left-out and test examples; NaN of an empty set."""
+
+    def mean(values: np.ndarray) -> float:
+        return float(values.mean()) if len(values) else float("nan")
+
+    return {
+        "accuracy_in": [mean(outcome.train_correct[outcome.mask]) for outcome in outcomes],
+        "accuracy_out": [mean(outcome.train_correct[~outcome.mask]) for outcome in outcomes],
+        "test_accuracy": [mean(outcome.test_correct) for outcome in outcomes],
+    }

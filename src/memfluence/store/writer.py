@@ -1,0 +1,47 @@
+"""Buffering between trials that come one by one and segments that should not be too many."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from memfluence.records import Outcome
+from memfluence.store.store import TrialStore
+
+__all__ = ["SegmentWriter"]
+
+_SHORTEST, _LONGEST = 2.0, 60.0  # seconds between segments
+_SHARE_AT_RISK = 0.02  # of the time worked so far, that a kill -9 may cost
+_MOST_BYTES = 64 * 2**20
+
+
+class SegmentWriter:
+    """Collects outcomes and publishes them as a segment every few seconds.
+
+    A process killed outright loses what was trained since the last segment: 2 seconds at first, later 2% of the time
+    worked so far, never more than a minute. Anything gentler than SIGKILL goes through `flush` and loses nothing.
+    """
+
+    def __init__(self, store: TrialStore, on_segment: Callable[[Path, int], None] | None = None) -> None:
+        self._store = store
+        self._on_segment = on_segment
+        self._waiting: list[Outcome] = []
+        self._bytes = 0
+        self._started = self._last = time.monotonic()
+
+    def add(self, outcome: Outcome) -> None:
+        self._waiting.append(outcome)
+        self._bytes += len(outcome.mask) // 4 + len(outcome.test_correct) // 8
+        self._bytes += sum(values.nbytes for values in outcome.extras.values())
+        now = time.monotonic()
+        interval = min(_LONGEST, max(_SHORTEST, _SHARE_AT_RISK * (now - self._started)))
+        if now - self._last >= interval or self._bytes >= _MOST_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Publish what is waiting. If that fails, it stays and can be tried again."""
+        if self._waiting:
+            path = self._store.write(self._waiting)
+            if self._on_segment:
+                self._on_segment(path, len(self._waiting))
+            self._waiting, self._bytes = [], 0
+        self._last = time.monotonic()

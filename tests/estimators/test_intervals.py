@@ -1,0 +1,96 @@
+"""Published worked examples, and the properties that make these errors honest."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memfluence.estimators import difference
+from memfluence.estimators.intervals import Z95, wilson_interval
+
+# Newcombe (1998), Statistics in Medicine 17, 873-890, Table II, method 10, to the four decimals printed there.
+NEWCOMBE = [
+    (56, 70, 48, 80, 0.0524, 0.3339),
+    (9, 10, 3, 10, 0.1705, 0.8090),
+    (10, 10, 0, 10, 0.6075, 1.0000),
+]
+
+
+@pytest.mark.parametrize(("x", "a", "y", "b", "lower", "upper"), NEWCOMBE)
+def test_newcombe_published_examples(x, a, y, b, lower, upper):
+    found = difference(np.array(x), np.array(a), np.array(y), np.array(b))
+    assert found.lower == pytest.approx(lower, abs=5e-5)
+    assert found.upper == pytest.approx(upper, abs=5e-5)
+    assert found.value == x / a - y / b
+
+
+def test_wilson_limits_solve_their_equation():
+    """The limits of x/n are the p at which |x/n - p| is exactly z standard errors of p."""
+    for x, n in [(1, 10), (81, 263), (15, 148), (9, 10)]:
+        for limit in wilson_interval(np.array(x / n), np.array(n)):
+            assert abs(x / n - limit) == pytest.approx(Z95 * np.sqrt(limit * (1 - limit) / n), rel=1e-9)
+
+
+def test_wilson_at_the_ends():
+    low, high = wilson_interval(np.array([0.0, 1.0]), np.array([10, 10]))
+    assert low[0] == 0
+    assert high[1] == 1
+    assert high[0] == pytest.approx(Z95**2 / (10 + Z95**2))  # the closed form at 0
+    assert low[1] == pytest.approx(10 / (10 + Z95**2))
+
+
+def test_agresti_caffo_by_hand():
+    # 7/10 and 2/8 become 8/12 and 3/10
+    found = difference(np.array(7), np.array(10), np.array(2), np.array(8))
+    assert found.stderr == pytest.approx(np.sqrt((8 / 12) * (4 / 12) / 12 + 0.3 * 0.7 / 10))
+
+
+arm = st.integers(1, 300).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
+
+
+@given(arm, arm)
+def test_never_certain_and_never_out_of_range(inside, outside):
+    (x, a), (y, b) = inside, outside
+    found = difference(np.array(x), np.array(a), np.array(y), np.array(b))
+    assert found.value == x / a - y / b
+    assert found.stderr > 0
+    assert -1 - 1e-12 <= found.lower <= found.value <= found.upper <= 1 + 1e-12
+    assert found.upper - found.lower > 0
+    swapped = difference(np.array(y), np.array(b), np.array(x), np.array(a))
+    assert swapped.lower == pytest.approx(-found.upper)
+    assert swapped.stderr == pytest.approx(found.stderr)
+
+
+def test_an_empty_arm_is_nan():
+    with np.errstate(all="raise"):
+        found = difference(np.array([0, 3]), np.array([0, 5]), np.array([2, 0]), np.array([4, 0]))
+    for array in (found.value, found.stderr, found.lower, found.upper):
+        assert np.isnan(array).all()
+
+
+def test_fewer_independent_models_widen_the_interval():
+    counts = [np.array(value) for value in (30, 40, 10, 40)]
+    every = difference(*counts)
+    fewer = difference(*counts, sample_in=np.array(10), sample_out=np.array(10))
+    assert fewer.value == every.value
+    assert fewer.stderr > every.stderr
+    assert fewer.lower < every.lower
+    assert fewer.upper > every.upper
+
+
+def test_coverage_of_one_interval():
+    """Exact coverage, by enumerating all outcomes, stays near 95% over a grid of proportions (n = 40 and 20)."""
+    from math import comb
+
+    x, y = np.arange(41), np.arange(21)
+    found = difference(x[:, None], np.array(40), y[None, :], np.array(20))
+    coverage = []
+    for p in np.linspace(0.02, 0.98, 13):
+        for q in np.linspace(0.02, 0.98, 13):
+            weight = np.outer(
+                [comb(40, k) * p**k * (1 - p) ** (40 - k) for k in x],
+                [comb(20, k) * q**k * (1 - q) ** (20 - k) for k in y],
+            )
+            coverage.append(weight[(found.lower <= p - q) & (p - q <= found.upper)].sum())
+    assert 0.945 < np.mean(coverage) < 0.97
+    assert min(coverage) > 0.90

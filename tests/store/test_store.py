@@ -1,0 +1,272 @@
+"""The store's contract, with tests that read and damage the bytes around it."""
+
+import dataclasses
+import errno
+import json
+import multiprocessing
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from conftest import SmallWorld
+
+from memfluence.errors import InputError, RunMismatchError, StoreError
+from memfluence.records import Failure, Kind
+from memfluence.store import SegmentWriter, TrialStore, _files
+from memfluence.store.bits import pack, unpack
+
+
+def segment_files(path: Path) -> list[Path]:
+    return sorted((path / "trials").iterdir())
+
+
+def test_what_is_written_is_read(tmp_path: Path, world: SmallWorld) -> None:
+    store = world.create(tmp_path / "run")
+    store.write([world.outcome(3), world.outcome(1)])
+    store.write([world.outcome(2)])
+    trials, damaged = TrialStore.open(tmp_path / "run").read()
+    assert damaged == ()
+    assert trials.numbers.tolist() == [1, 2, 3]
+    for row, number in enumerate([1, 2, 3]):
+        expected = world.outcome(number)
+        assert (unpack(trials.mask[row], 21) == expected.mask).all()
+        assert (unpack(trials.train_correct[row], 21) == expected.train_correct).all()
+        assert (unpack(trials.test_correct[row], 13) == expected.test_correct).all()
+    assert [labels.tolist() for labels in store.labels()] == [world.y_train.tolist(), world.y_test.tolist()]
+
+
+def test_any_parquet_reader_can_open_a_segment(tmp_path: Path, world: SmallWorld) -> None:
+    """Read around the store: plain PyArrow, bits unpacked by hand."""
+    store = world.create(tmp_path / "run")
+    store.write([world.outcome(5)])
+    table = pq.read_table(segment_files(tmp_path / "run")[0], page_checksum_verification=True)
+    row = table.to_pylist()[0]
+    assert row["trial"] == 5
+    bits = [(row["mask"][i // 8] >> (i % 8)) & 1 for i in range(21)]
+    assert bits == world.outcome(5).mask.astype(int).tolist()
+    outcome = world.outcome(5)
+    assert row["accuracy_in"] == outcome.train_correct[outcome.mask].mean()
+    assert row["accuracy_out"] == outcome.train_correct[~outcome.mask].mean()
+    assert row["test_accuracy"] == outcome.test_correct.mean()
+    assert (row["seconds"], row["host"], row["device"]) == (0.5, "here", "cpu")
+    assert table.column_names == list(world.info.columns)
+
+
+def test_extras_come_back_in_their_type(tmp_path: Path, world: SmallWorld) -> None:
+    columns = {"train_margin": np.linspace(-2, 2, 21).astype(np.float16), "test_margin": np.ones(13, np.float16)}
+    info = dataclasses.replace(world.info, record=("margin",), columns=(*world.info.columns, *columns))
+    store = TrialStore.create(tmp_path / "run", info, world.y_train, world.y_test)
+    for number in (4, 2):
+        store.write([dataclasses.replace(world.outcome(number), extras=columns)])
+    numbers, values = store.read_extra("train_margin")
+    assert numbers.tolist() == [2, 4]
+    assert values.dtype == np.float16
+    assert (values == columns["train_margin"]).all()
+    with pytest.raises(InputError, match="--record logit"):
+        store.read_extra("train_logit")
+
+
+def test_bits_round_trip() -> None:
+    for n in (1, 7, 8, 9, 64, 65):
+        bits = np.random.default_rng(n).random((3, n)) < 0.5
+        assert pack(bits).shape == (3, (n + 7) // 8)
+        assert (unpack(pack(bits), n) == bits).all()
+
+
+def test_the_same_trial_twice_counts_once(tmp_path: Path, world: SmallWorld) -> None:
+    store = world.create(tmp_path / "run")
+    store.write([world.outcome(0), world.outcome(1)])
+    store.write([dataclasses.replace(world.outcome(1), seconds=9.0, host="elsewhere"), world.outcome(2)])
+    assert store.read()[0].numbers.tolist() == [0, 1, 2]
+    assert store.scan().numbers.tolist() == [0, 1, 2]
+
+
+def test_two_different_records_of_one_trial_are_refused(tmp_path: Path, world: SmallWorld) -> None:
+    store = world.create(tmp_path / "run")
+    store.write([world.outcome(1)])
+    store.write([dataclasses.replace(world.outcome(1), test_correct=~world.outcome(1).test_correct)])
+    with pytest.raises(StoreError, match=r"trial 1 has two different records, in .*parquet and .*parquet"):
+        store.read()
+
+
+def test_every_flipped_byte_and_every_cut_is_found(tmp_path: Path, world: SmallWorld) -> None:
+    store = world.create(tmp_path / "run")
+    store.write([world.outcome(0)])
+    path = segment_files(tmp_path / "run")[0]
+    good = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for position in {0, len(good) - 1, *rng.integers(0, len(good), 60).tolist()}:
+        bad = bytearray(good)
+        bad[position] ^= 1 << int(rng.integers(8))
+        path.write_bytes(bytes(bad))
+        assert [damage.path for damage in store.scan().damaged] == [path]
+        trials, damaged = store.read()
+        assert len(trials) == 0
+        assert len(damaged) == 1
+    for cut in (0, 1, len(good) // 2, len(good) - 1):
+        path.write_bytes(good[:cut])
+        assert [damage.path for damage in store.scan().damaged] == [path]
+    path.write_bytes(good)
+    assert store.scan().damaged == ()
+
+
+def test_damaged_segments_are_set_aside_and_nothing_else(tmp_path: Path, world: SmallWorld) -> None:
+    store = world.create(tmp_path / "run")
+    store.write([world.outcome(0)])
+    store.write([world.outcome(1)])
+    bad = segment_files(tmp_path / "run")[0]
+    bad.write_bytes(bad.read_bytes()[:-3])
+    scan = store.scan()
+    assert scan.numbers.tolist() == [1]
+    store.set_aside(scan.damaged)
+    store.set_aside(scan.damaged)  # another process may have been quicker
+    assert [path.name for path in (tmp_path / "run" / "damaged").iterdir()] == [bad.name]
+    assert store.scan().damaged == ()
+
+
+def test_a_segment_of_another_run_is_not_taken_for_ours(tmp_path: Path, world: SmallWorld) -> None:
+    mine, other = world.create(tmp_path / "mine"), SmallWorld(seed=1)
+    theirs = TrialStore.create(
+        tmp_path / "theirs", dataclasses.replace(other.info, learner={"name": "x"}), other.y_train, other.y_test
+    )
+    path = theirs.write([other.outcome(0)])
+    (tmp_path / "mine" / "trials" / path.name).write_bytes(path.read_bytes())
+    assert "belongs to another run" in mine.scan().damaged[0].reason
+
+
+def test_resuming_an_equal_run_grows_it_and_a_different_one_is_refused(tmp_path: Path, world: SmallWorld) -> None:
+    world.create(tmp_path / "run").write([world.outcome(0)])
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    changes = [
+        ({"dataset": {**world.info.dataset, "fingerprint": "0" * 32}}, "the data"),
+        ({"learner": {"name": "none", "epochs": 3}}, "the learner's epochs"),
+        ({"plan": {**world.info.plan, "seed": 9}}, "the plan's seed"),
+        ({"record": ("margin",)}, "what is recorded"),
+    ]
+    for change, says in changes:
+        with pytest.raises(RunMismatchError, match=says):
+            TrialStore.create(
+                tmp_path / "run", dataclasses.replace(world.info, **change), world.y_train, world.y_test
+            )
+    assert before == {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    grown = dataclasses.replace(world.info, trials=500)
+    assert TrialStore.create(tmp_path / "run", grown, world.y_train, world.y_test).info.trials == 500
+    assert world.create(tmp_path / "run").info.trials == 500  # asking for fewer does not shrink it
+    assert TrialStore.open(tmp_path / "run").info.kinds == (Kind(0.7, 15),)
+
+
+def test_paths_that_hold_something_else_are_refused_untouched(tmp_path: Path, world: SmallWorld) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match="is a file"):
+        world.create(tmp_path / "file")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "thesis.tex").write_text("mine")
+    with pytest.raises(InputError, match=r"holds other files \(thesis.tex\)"):
+        world.create(tmp_path / "folder")
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["thesis.tex"]
+    (tmp_path / "empty").mkdir()
+    world.create(tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [("", "damaged"), ("{", "damaged"), ("[]", "damaged"), ('{"format": 2}', "format 2"), ('{"format": 1}', "damaged")],
+)
+def test_a_run_file_that_cannot_be_read(tmp_path: Path, world: SmallWorld, content: str, says: str) -> None:
+    world.create(tmp_path / "run")
+    (tmp_path / "run" / "run.json").write_text(content)
+    with pytest.raises(StoreError, match=says):
+        TrialStore.open(tmp_path / "run")
+    with pytest.raises(InputError, match="no run at"):
+        TrialStore.open(tmp_path / "nowhere")
+
+
+def test_a_full_disk_leaves_no_trace_and_can_be_tried_again(
+    tmp_path: Path, world: SmallWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = world.create(tmp_path / "run")
+    writer = SegmentWriter(store)
+    with monkeypatch.context() as patch:
+
+        def full(_: int) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        patch.setattr(_files.os, "fsync", full)
+        writer.add(world.outcome(0))
+        with pytest.raises(StoreError, match=r"disk is full.*run the same command"):
+            writer.flush()
+        assert segment_files(tmp_path / "run") == []
+    writer.flush()
+    assert store.scan().numbers.tolist() == [0]
+
+
+def test_failures_are_kept_until_the_trial_is_done(tmp_path: Path, world: SmallWorld) -> None:
+    store = world.create(tmp_path / "run")
+    store.write_failure(Failure(4, "ValueError: no", "trace"))
+    store.write_failure(Failure(2, "ValueError: no", "trace"))
+    assert list(store.failures()) == [2, 4]
+    assert list(store.failures(done=[4])) == [2]
+    (tmp_path / "run" / "failures" / "junk.json").write_text("{")
+    assert list(store.failures()) == [2, 4]
+
+
+def test_half_written_files_of_dead_processes_are_cleaned(tmp_path: Path, world: SmallWorld) -> None:
+    store = world.create(tmp_path / "run")
+    prefix = _files._partials_of_this_host()
+    dead = multiprocessing.get_context("spawn").Process(target=int)
+    dead.start()
+    dead.join()
+    stale = tmp_path / "run" / "trials" / f"{prefix}{dead.pid}-abc"
+    alive = tmp_path / "run" / "trials" / f"{prefix}{os.getpid()}-abc"
+    elsewhere = tmp_path / "run" / "trials" / ".partial-another_host-1-abc"
+    for path in (stale, alive, elsewhere):
+        path.write_bytes(b"half")
+    assert store.scan().numbers.tolist() == []
+    store.clean()
+    assert not stale.exists()
+    assert alive.exists()
+    assert elsewhere.exists()
+
+
+def _write_many(path: str, first: int) -> None:
+    world = SmallWorld()
+    store = world.create(Path(path))
+    for number in range(first, first + 30, 2):
+        store.write([world.outcome(number), world.outcome(number + 1)])
+
+
+def test_many_processes_create_and_write_one_run_at_once(tmp_path: Path, world: SmallWorld) -> None:
+    context = multiprocessing.get_context("spawn")
+    writers = [context.Process(target=_write_many, args=(str(tmp_path / "run"), first)) for first in (0, 20, 40, 60)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join()
+    assert [writer.exitcode for writer in writers] == [0] * 4
+    trials, damaged = TrialStore.open(tmp_path / "run").read()
+    assert damaged == ()
+    assert trials.numbers.tolist() == list(range(90))
+    assert all((unpack(trials.mask[k], 21) == world.outcome(k).mask).all() for k in range(90))
+
+
+FIXTURE = Path(__file__).parent / "format-1"
+
+
+def test_format_1_stays_readable_for_ever() -> None:
+    """A run committed when the format was made; its values were written down beside it, not computed by the reader."""
+    store = TrialStore.open(FIXTURE)
+    trials, damaged = store.read()
+    expected = json.loads((FIXTURE.parent / "format-1-expected.json").read_text())
+    assert damaged == ()
+    assert trials.numbers.tolist() == expected["trial"]
+    assert trials.kinds.tolist() == expected["kind"]
+    for name, n in (("mask", 12), ("train_correct", 12), ("test_correct", 5)):
+        rows = unpack(getattr(trials, name), n).astype(int)
+        assert ["".join(map(str, row)) for row in rows.tolist()] == expected[name]
+    assert store.read_extra("test_prediction")[1].tolist() == expected["test_prediction"]
+    assert [labels.tolist() for labels in store.labels()] == expected["labels"]
+    assert store.info.kinds == (Kind(0.5, 6), Kind(0.75, 9))
+    assert store.info.group_size == 4
+    assert list(store.failures()) == [3]
