@@ -17,7 +17,11 @@ def test_streams_are_a_function_of_root_stream_and_index() -> None:
 
 def test_the_streams_never_change() -> None:
     # Pinned: a change here changes the masks of every run ever made.
-    assert generator(0, "subset", 0).bit_generator.random_raw(3).tolist() == [10424841047235941500, 17255695675875941810, 8852122957518882975]
+    assert generator(0, "subset", 0).bit_generator.random_raw(3).tolist() == [
+        10424841047235941500,
+        17255695675875941810,
+        8852122957518882975,
+    ]
     assert integer_seed(0, "learner", 5) == 815974900
     assert np.flatnonzero(random_subset(generator(0, "subset", 3), 12, 5)).tolist() == [0, 3, 4, 5, 11]
 

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from memfluence import datasets, designs
-    from memfluence.api import Run, run
-    from memfluence.api import open_run as open
+    from memfluence.api import run
     from memfluence.datasets import Dataset
     from memfluence.errors import MemfluenceError, MemfluenceWarning
     from memfluence.exchange import compare, export_published, export_trials, import_trials
     from memfluence.planning import plan
+    from memfluence.runs import Run
+    from memfluence.runs import open_run as open
 
 __version__ = "0.1.0"
 
@@ -43,12 +44,12 @@ _HOMES = {
     "Dataset": "datasets",
     "MemfluenceError": "errors",
     "MemfluenceWarning": "errors",
-    "Run": "api",
+    "Run": "runs",
     "compare": "exchange",
     "export_published": "exchange",
     "export_trials": "exchange",
     "import_trials": "exchange",
-    "open": "api",
+    "open": "runs",
     "plan": "planning",
     "run": "api",
 }

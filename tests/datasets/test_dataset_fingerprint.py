@@ -27,8 +27,8 @@ def changed(array, position, value):
 def test_the_format_is_pinned():
     # Runs already made are tied to their data by these digits: never change them.
     images = np.arange(96, dtype=np.uint8).reshape(6, 4, 4)
-    assert fingerprint(images) == "PIN_IMAGES"
-    assert fingerprint(TEXTS, y_test=LABELS) == "PIN_TEXTS"
+    assert fingerprint(images) == "7f5917439a99f2f47f27387add67634e"
+    assert fingerprint(TEXTS, y_test=LABELS) == "788fbe21713497da99e52625da4c682b"
 
 
 @pytest.mark.parametrize(

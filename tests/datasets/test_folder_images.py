@@ -102,7 +102,7 @@ def test_sizes_must_agree_or_be_chosen(folder):
 
 def test_size_scales_and_takes_the_middle(folder):
     picture = np.zeros((8, 16, 3), np.uint8)
-    picture[:, 4:12] = 200
+    picture[:, 2:14] = 200  # the edges lie outside the middle square and the filter
     save(folder / "train/cat/a.png", picture)
     assert (load(f"folder:{folder}", size=4).x_train[0] == 200).all()
     exact = load(f"folder:{folder}", size=6)

@@ -83,7 +83,9 @@ def test_each_balanced_trial_alone_is_a_uniform_subset() -> None:
         assert ((counts - 500) ** 2 / 500).sum() < 27.9  # 0.1% point
 
 
-@pytest.mark.parametrize(("n", "keep", "block"), [(30, 0.7, 10), (31, 0.7, 10), (7, 0.3, 4), (50, 0.5, 2), (11, 0.9, 3)])
+@pytest.mark.parametrize(
+    ("n", "keep", "block"), [(30, 0.7, 10), (31, 0.7, 10), (7, 0.3, 4), (50, 0.5, 2), (11, 0.9, 3)]
+)
 def test_balanced_counts_differ_by_at_most_one_in_every_block(n: int, keep: float, block: int) -> None:
     design = designs.make(f"balanced:{block}", n_train=n, keep=(keep, 0.6), seed=3)
     for kind in (0, 1):

@@ -147,9 +147,7 @@ def test_resuming_an_equal_run_grows_it_and_a_different_one_is_refused(tmp_path:
     ]
     for change, says in changes:
         with pytest.raises(RunMismatchError, match=says):
-            TrialStore.create(
-                tmp_path / "run", dataclasses.replace(world.info, **change), world.y_train, world.y_test
-            )
+            TrialStore.create(tmp_path / "run", dataclasses.replace(world.info, **change), world.y_train, world.y_test)
     assert before == {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     grown = dataclasses.replace(world.info, trials=500)
     assert TrialStore.create(tmp_path / "run", grown, world.y_train, world.y_test).info.trials == 500

@@ -45,8 +45,8 @@ def export(
     json: JsonOption = False,
 ) -> None:
     """Write scores and class-wise influence in the authors' published layout (or pairs, or the trials)."""
-    from memfluence.api import open_run
     from memfluence.exchange import export_published, export_trials
+    from memfluence.runs import open_run
 
     if trials and pairs:
         raise InputError("Choose one of --trials and --pairs; each writes a file of its own.")

@@ -28,7 +28,7 @@ TableOption = Annotated[
 
 def status(run: RunArgument, json: JsonOption = False) -> None:
     """How far a run is: trials done and failed, accuracies, damaged files."""
-    from memfluence.api import open_run
+    from memfluence.runs import open_run
 
     found = open_run(run).status()
     if json:
@@ -52,8 +52,8 @@ def status(run: RunArgument, json: JsonOption = False) -> None:
 
 def scores(run: RunArgument, out: TableOption = None, keep: KeepOption = None, json: JsonOption = False) -> None:
     """Memorization of every training example, with standard errors."""
-    from memfluence.api import open_run
     from memfluence.exchange import rows, write_table
+    from memfluence.runs import open_run
 
     opened = open_run(run)
     columns = opened.memorization_columns(keep)
@@ -103,8 +103,8 @@ def pairs(
     json: JsonOption = False,
 ) -> None:
     """Memorized training examples and the test examples that each of them carries."""
-    from memfluence.api import open_run
     from memfluence.exchange import rows, write_table
+    from memfluence.runs import open_run
 
     opened = open_run(run)
     found = opened.find_pairs(mem, infl, same_class=not any_class, keep=keep, permutations=permutations)
@@ -156,7 +156,7 @@ def report(
     json: JsonOption = False,
 ) -> None:
     """Write a page: histogram, most and least memorized examples, top pairs, with their images."""
-    from memfluence.api import open_run
+    from memfluence.runs import open_run
 
     page = open_run(run).report(out or run / "report", dataset=dataset)
     if json:

@@ -60,9 +60,9 @@ def run(
 
     for name in THREAD_VARIABLES:  # before torch is loaded, so that results have the same bits on every engine
         os.environ.setdefault(name, "1")
-    from memfluence.api import Run
     from memfluence.progress import Progress
     from memfluence.running import parse_shard, prepare, run_trials
+    from memfluence.runs import Run
 
     part = parse_shard(shard)
     campaign = prepare(

@@ -62,10 +62,17 @@ def _load(folder: Path, name: str, layout: _Layout) -> Dataset:
     class_names = _entry(load_pickle(require_file(place / layout.meta, name), name), layout.label_names, name)
     if not isinstance(class_names, list) or not all(isinstance(label, str) for label in class_names):
         raise DatasetError(f"{name}: {layout.label_names!r} in {place / layout.meta} must be a list of names.")
+    labels = [label for batch in batches for label in batch[1]]
+    for label in (min(labels + y_test, default=0), max(labels + y_test, default=0)):
+        if not 0 <= label < len(class_names):
+            raise DatasetError(
+                f"{name}: a label is {label}, but {layout.meta} names the classes 0 to {len(class_names) - 1};"
+                " fetch the files again."
+            )
     ids = [batch[2] for batch in batches]
     return from_arrays(
         np.concatenate([batch[0] for batch in batches]),
-        [label for batch in batches for label in batch[1]],
+        labels,
         x_test,
         y_test,
         name=name,

@@ -40,11 +40,10 @@ def load_huggingface(
             f"{name}: the Hugging Face datasets package is not installed; pip install 'memfluence[hf]'."
         ) from error
     try:
-        splits = (
-            library.load_from_disk(place)
-            if _is_saved(place)
-            else library.load_dataset(place, name=config, revision=revision)
-        )
+        if _is_saved(place):
+            splits = library.load_from_disk(place)
+        else:
+            splits = library.load_dataset(place, name=config, revision=revision)
     except Exception as error:  # the hub, the network, a damaged cache
         detail = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise DatasetError(f"{name}: Hugging Face datasets could not load it ({detail:.300}).") from error

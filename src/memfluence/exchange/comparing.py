@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from memfluence.api import Run, open_run
 from memfluence.errors import RunMismatchError
 from memfluence.exchange.published import Published, read_published
+from memfluence.runs import Run, open_run
 from memfluence.store import RUN_FILE
 
 __all__ = ["compare"]
@@ -68,9 +68,9 @@ def _score_summary(published: Published, mem: float) -> dict[str, Any]:
 
 def _check_same_data(left: Run | Published, right: Run | Published) -> None:
     """Labels, where both sides have them, must agree: a wrong order of the examples would go unnoticed otherwise."""
-    labels = [_labels(side) for side in (left, right)]
-    if labels[0] is not None and labels[1] is not None:
-        for split, there, here in zip(("training", "test"), *labels):
+    labels_there, labels_here = _labels(left), _labels(right)
+    if labels_there is not None and labels_here is not None:
+        for split, there, here in zip(("training", "test"), labels_there, labels_here):
             if len(there) != len(here) or (there.astype(str) != here.astype(str)).any():
                 raise RunMismatchError(
                     f"{left.path} and {right.path} are about different data: their {split} labels differ."

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from memfluence.api import Run
 from memfluence.errors import InputError, StoreError
+from memfluence.runs import Run
 
 __all__ = ["Published", "export_published", "read_published"]
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
-from memfluence.api import Run
 from memfluence.datasets import load
 from memfluence.errors import InputError, StoreError
+from memfluence.runs import Run
 from memfluence.store import Imported, Labels, TrialsFile, unpack, write_trials_file
 from memfluence.store import import_trials as _import
 

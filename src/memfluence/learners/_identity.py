@@ -1,7 +1,7 @@
 """What a piece of the user's code is, as JSON: enough to notice that a run is being continued with something else.
 
-Plain values stand for themselves, arrays for their digest, functions for the hash of their source, estimators for their class
-and parameters. What a function reaches through closures, globals or other files is not seen.
+Plain values stand for themselves, arrays for their digest, functions for the hash of their source, estimators for their
+class and parameters. What a function reaches through closures, globals or other files is not seen.
 """
 
 import functools
@@ -46,12 +46,12 @@ def identity(value: Any, depth: int = 0) -> Any:
 def qualified_name(value: Any) -> str:
     """module.name of a class or function; for a module loaded from a file, the name alone, wherever the file lies."""
     module = getattr(value, "__module__", None) or ""
-    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", type(value).__name__)
+    name = str(getattr(value, "__qualname__", type(value).__name__))
     return name if module.startswith(FILE_MODULE_PREFIX) else f"{module}.{name}"
 
 
 def source_sha256(value: Any) -> str | None:
-    """Hash of the source of a function or class of the user's own; None for installed code, which its version tells apart."""
+    """Hash of the source of a function or class of the user's own; None for installed code."""
     try:
         if "site-packages" in (inspect.getsourcefile(value) or ""):
             return None

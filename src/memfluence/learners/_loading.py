@@ -21,8 +21,8 @@ def is_file(where: str) -> bool:
 def load(where: str) -> ModuleType:
     """The module of a file (`models/net.py`) or a module name (`models.net`), which may lie in the current directory.
 
-    A file is loaded under a name made from its path and content, so that every process that loads it has the same module. Its
-    directory can be imported from, as when it is run as a script; so can the current directory.
+    A file is loaded under a name made from its path and content, so that every process that loads it has the same
+    module. Its directory can be imported from, as when it is run as a script; so can the current directory.
     """
     return _load_file(Path(where)) if is_file(where) else _load_module(where)
 

@@ -121,4 +121,4 @@ def _log_odds(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 def _as_half(values: np.ndarray) -> np.ndarray:
     limit = float(np.finfo(np.float16).max)
-    return np.clip(values, -limit, limit).astype(np.float16)
+    return np.asarray(np.clip(values, -limit, limit), dtype=np.float16)

@@ -8,8 +8,8 @@ from memfluence.datasets import Dataset
 
 __all__ = ["LOWEST_LOG_PROBABILITY", "UnusableReturnError", "as_array", "class_codes", "log_of", "spread_columns"]
 
-# Stands for log 0: the smallest probability that float32 holds in full precision. A forest in which no tree votes for a class
-# says 'less than I can tell', and -inf would turn every mean of log-odds into -inf.
+# Stands for log 0: the smallest probability that float32 holds in full precision. A forest in which no tree votes for a
+# class says 'less than I can tell', and -inf would turn every mean of log-odds into -inf.
 LOWEST_LOG_PROBABILITY = float(np.log(np.finfo(np.float32).tiny))
 
 
@@ -50,7 +50,7 @@ def log_of(probabilities: np.ndarray) -> np.ndarray:
 
 
 def spread_columns(scores: np.ndarray, columns: np.ndarray, n_classes: int) -> np.ndarray:
-    """Scores (n, len(columns)) as (n, n_classes): classes the model never saw stand far below the row's lowest score."""
+    """Scores (n, len(columns)) as (n, n_classes): classes that the model never saw stand far below the row's lowest."""
     lowest = scores.min(axis=1, keepdims=True, initial=np.inf, where=np.isfinite(scores))  # (n, 1)
     floor = lowest + LOWEST_LOG_PROBABILITY
     spread = np.repeat(floor, n_classes, axis=1)  # (n, n_classes)

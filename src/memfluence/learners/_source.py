@@ -33,8 +33,8 @@ def resolve(learner: Any = "mlp", settings: Mapping[str, Any] | None = None) -> 
     """The learner that a user means.
 
     `learner` is a built-in name ("mlp"), "module:attribute" or "file.py:attribute", or an object: a `Learner`, a
-    scikit-learn classifier (or its class), or a function `train(x, y, seed) -> predict`. `settings` override numbers of a
-    built-in learner or parameters of an estimator; text is read by the setting's type.
+    scikit-learn classifier (or its class), or a function `train(x, y, seed) -> predict`. `settings` override settings
+    of a built-in learner or parameters of an estimator; text is read by the setting's type.
 
     What comes from text can be pickled: it is resolved anew where it is unpickled.
     """
@@ -104,9 +104,7 @@ def _from_source(where: str, attribute: str, settings: Mapping[str, Any]) -> Sou
 
 
 def _from_object(found: Any, settings: Mapping[str, Any], origin: str) -> Learner:
-    if isinstance(found, type) and (_is_estimator(found) or isinstance(found, Learner)):
-        if dataclasses.is_dataclass(found) and not _is_estimator(found):
-            return found(**parse_settings(found, settings))  # type: ignore[return-value]
+    if isinstance(found, type) and (_is_estimator(found) or _is_learner_class(found)):
         try:
             found = found()
         except TypeError as error:
@@ -114,11 +112,7 @@ def _from_object(found: Any, settings: Mapping[str, Any], origin: str) -> Learne
                 f"{origin} is a class that cannot be made without arguments ({error}); name an object instead."
             ) from error
     if isinstance(found, Learner):
-        if not settings:
-            return found
-        if not dataclasses.is_dataclass(found):
-            raise LearnerError(f"{origin} takes no settings; got {', '.join(settings)}.")
-        return dataclasses.replace(found, **parse_settings(type(found), settings))  # type: ignore[type-var]
+        return _with_settings(found, settings, origin)
     if _is_estimator(found):
         return EstimatorLearner(_with_parameters(found, settings, origin))
     if callable(found) and not isinstance(found, type):
@@ -126,6 +120,14 @@ def _from_object(found: Any, settings: Mapping[str, Any], origin: str) -> Learne
             raise LearnerError(f"{origin} is a function, which takes no settings; got {', '.join(settings)}.")
         return FunctionLearner(found)
     raise LearnerError(f"a learner is {_EXPECTED}; {origin} is none of them (its type is {type(found).__name__}).")
+
+
+def _with_settings(learner: Any, settings: Mapping[str, Any], origin: str) -> Learner:
+    """A learner that is a dataclass with some fields changed."""
+    if settings and not dataclasses.is_dataclass(learner):
+        raise LearnerError(f"{origin} takes no settings; got {', '.join(settings)}.")
+    changed: Learner = dataclasses.replace(learner, **parse_settings(type(learner), settings)) if settings else learner
+    return changed
 
 
 def _with_parameters(estimator: Any, settings: Mapping[str, Any], origin: str) -> Any:
@@ -139,6 +141,10 @@ def _with_parameters(estimator: Any, settings: Mapping[str, Any], origin: str) -
     for setting in settings:
         known_or_error(setting, estimator.get_params(deep=True), f"{origin} has no parameter", "Its parameters are")
     return clone(estimator).set_params(**parse_literals(settings))
+
+
+def _is_learner_class(found: type) -> bool:
+    return all(callable(getattr(found, method, None)) for method in ("describe", "group_size", "train"))
 
 
 def _is_estimator(found: Any) -> bool:

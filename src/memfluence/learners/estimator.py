@@ -33,15 +33,15 @@ _SCORERS = ("predict_log_proba", "predict_proba", "decision_function")  # the fi
 class EstimatorLearner:
     """Fits a fresh clone of a scikit-learn classifier or pipeline on each trial's kept examples.
 
-    Inputs come in the type of the dataset's (tables, sparse matrices, lists of strings); arrays of more than two dimensions, such as
-    images, are flattened to one row per example. Labels come as they were written.
+    Inputs come in the type of the dataset's (tables, sparse matrices, lists of strings); arrays of more than two
+    dimensions, such as images, are flattened to one row per example. Labels come as they were written.
 
     Every `random_state` parameter, those of a pipeline's steps too, gets a seed of the trial's own, also where it was
     fixed to a number: memorization is defined over the algorithm's randomness, and a fixed number would freeze it.
 
     Correctness comes from `predict`. Margins and log-odds come from `predict_log_proba`, `predict_proba` or
-    `decision_function`, whichever there is first (of a decision function log-odds are those of its softmax); a class that is missing
-    from the subset stands far below the others. An exception fails its trial alone.
+    `decision_function`, whichever there is first (log-odds of a decision function are those of its softmax); a class
+    that is missing from the subset stands far below the others. An exception fails its trial alone.
     """
 
     estimator: Any
@@ -85,7 +85,7 @@ class EstimatorLearner:
             seeds = np.random.default_rng(trial.seed).integers(2**31, size=len(states))
             model.set_params(**dict(zip(states, seeds.tolist())))
         with warnings.catch_warnings():
-            # A solver that does not converge says so in every trial; one line is enough. Filters set by the user come first.
+            # A solver that does not converge says so in every trial; once is enough. Filters of the user's come first.
             warnings.simplefilter("once", append=True)
             model.fit(_as_table(dataset.take_train(trial.kept)), labels[trial.kept])
             splits = [_as_table(private_copy(inputs)) for inputs in (dataset.x_train, dataset.x_test)]

@@ -25,13 +25,13 @@ __all__ = ["FunctionLearner"]
 class FunctionLearner:
     """A function `train(x, y, seed)` that trains on the kept examples and returns a function `predict(x)`.
 
-    `x` comes in the type of the dataset's inputs, `y` as the labels were written, `seed` is an integer in [0, 2**31) of the trial's
-    own: take every random choice from it. `predict` is called with all training and with all test inputs and returns, for n
-    inputs, as an array or a torch tensor, either
+    `x` comes in the type of the dataset's inputs, `y` as the labels were written, `seed` is an integer in [0, 2**31) of
+    the trial's own: take every random choice from it. `predict` is called with all training and with all test inputs
+    and returns, for n inputs, as an array or a torch tensor, either
 
     - (n,) predicted labels, a label that the dataset lacks counting as wrong; or
-    - (n, n_classes) scores, one column per class in the sorted order of all labels, or of the labels in the `y` it was given.
-      Rows that are non-negative and sum to 1 are read as probabilities, others as logits.
+    - (n, n_classes) scores, one column per class in the sorted order of all labels, or of the labels in the `y` that it
+      was given. Rows that are non-negative and sum to 1 are read as probabilities, others as logits.
 
     Margins and log-odds can only be recorded from scores. An exception fails its trial alone.
     """
@@ -72,7 +72,7 @@ class FunctionLearner:
 
     def _outcome(self, dataset: Dataset, labels: np.ndarray, trial: Trial, record: Collection[str]) -> Outcome:
         started = time.perf_counter()
-        predict = self.function(dataset.take_train(trial.kept), labels[trial.kept], trial.seed)
+        predict: Any = self.function(dataset.take_train(trial.kept), labels[trial.kept], trial.seed)
         if not callable(predict):
             hint = "; return its method, model.predict" if hasattr(predict, "predict") else ""
             raise UnusableReturnError(
@@ -87,7 +87,7 @@ class FunctionLearner:
         )
         if train.ndim != test.ndim:
             raise UnusableReturnError(
-                "predict returned classes for one split and scores for the other; return one kind."
+                "predict returned labels for one split and scores for the other; return one kind."
             )
         if train.ndim == 1:
             return outcome_from_codes(
@@ -122,7 +122,7 @@ def _checked(returned: np.ndarray, n: int, dataset: Dataset, split: str, trial: 
         )
     if returned.dtype.kind not in "fiu" or np.isnan(returned).any() or np.isposinf(returned).any():
         raise UnusableReturnError(
-            f"predict's scores for {split} must be finite numbers; got {returned.dtype} with others."
+            f"predict's scores for {split} must be numbers; some are NaN, infinite or not numbers."
         )
     return returned.astype(np.float64)
 

@@ -16,9 +16,12 @@ __all__ = ["Learner"]
 
 @runtime_checkable
 class Learner(Protocol):
-    """The contract between learners and engines; `tests/learners/contract.py` checks it for every learner."""
+    """The contract between learners and engines; `tests/learners/learner_contract.py` checks it for every learner."""
 
-    name: str  # short, for people and for the default name of a run
+    @property
+    def name(self) -> str:
+        """Short, for people and for the default name of a run."""
+        ...
 
     def describe(self) -> dict[str, Any]:
         """JSON-able identity: everything that changes the outcomes. A run refuses to go on when it differs."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from memfluence.errors import StoreError
+from memfluence.store._arrow import as_array
 from memfluence.store._files import file_errors, publish
 
 __all__ = ["read_labels", "write_examples"]
@@ -44,7 +45,8 @@ def read_labels(path: Path) -> tuple[np.ndarray, np.ndarray]:
         content = path.read_bytes()
     if hashlib.blake2b(content, digest_size=16).hexdigest() != path.stem.rpartition("-")[2]:
         raise StoreError(f"{path} is torn or altered; restore it from a copy of the run.")
-    table = pq.read_table(pa.BufferReader(content), columns=["split", "label"])
-    is_train = np.asarray(table["split"].to_pylist()) == "train"
-    labels = table["label"].to_numpy().astype(np.int64)
+    with pq.ParquetFile(pa.BufferReader(content)) as file:  # pq.read_table would import pandas
+        table = file.read(columns=["split", "label"])
+    is_train = as_array(table["split"]) == "train"
+    labels = as_array(table["label"]).astype(np.int64)
     return labels[is_train], labels[~is_train]

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from memfluence.errors import MemfluenceError
 from memfluence.records import Outcome
+from memfluence.store._arrow import as_array
 from memfluence.store.bits import pack, packed_width
 
 __all__ = ["DamagedSegmentError", "Segment", "encode", "read", "segment_name", "trials_in"]
@@ -101,8 +102,8 @@ def read(path: Path, identity: Mapping[str, str], widths: Mapping[str, int], *, 
             table[name], dtype, rows, widths["n_test" if name.startswith("test") else "n_train"], path
         )
     return Segment(
-        numbers=table["trial"].to_numpy(),
-        kinds=table["kind"].to_numpy(),
+        numbers=as_array(table["trial"]),
+        kinds=as_array(table["kind"]),
         bits=bits,
         extras=values,
     )
@@ -111,7 +112,7 @@ def read(path: Path, identity: Mapping[str, str], widths: Mapping[str, int], *, 
 def trials_in(path: Path, identity: Mapping[str, str], details: Sequence[str] = ()) -> dict[str, np.ndarray]:
     """The trial numbers of a segment, and some of its small columns, after verifying all of its bytes."""
     table = _verified_table(path, identity, ["trial", *details])
-    return {name: table[name].to_numpy() for name in ("trial", *details)}
+    return {name: as_array(table[name]) for name in ("trial", *details)}
 
 
 def _verified_table(path: Path, identity: Mapping[str, str], columns: list[str]) -> pa.Table:

@@ -1,9 +1,9 @@
 """Which examples each of K models sees at each step, when their subsets differ in content and perhaps in size.
 
-Every epoch each model goes through its kept examples once, in an order of its own, in batches of `batch` with a smaller last
-one. Models come sorted by subset size, largest first, so those that still have a batch at some step are always the first ones,
-and a model that is through its epoch is not touched. Where batch sizes differ within a step, the shorter ones are filled up
-with an example of the model's own at weight 0: the loss stays the mean over the model's real batch, exactly.
+Every epoch each model goes through its kept examples once, in an order of its own, in batches of `batch` with a smaller
+last one. Models come sorted by subset size, largest first, so those that still have a batch at some step are always the
+first ones, and a model that is through its epoch is not touched. Where batch sizes differ within a step, the shorter
+ones are filled up with an example of the model's own at weight 0: the loss stays the mean over the model's real batch.
 """
 
 from collections.abc import Iterator, Sequence
@@ -42,7 +42,7 @@ def minibatches(
     epochs: int,
     device: torch.device,
 ) -> Iterator[Minibatch]:
-    """All steps of all epochs. Epoch by epoch, model k draws `orders[k].permutation(kept[k])`, whatever the others do."""
+    """All steps of all epochs; every epoch model k draws `orders[k].permutation(kept[k])`, whatever the others do."""
     shapes = _shapes([len(rows) for rows in kept], batch, device)
     order = np.empty((len(kept), len(shapes) * batch), dtype=np.int64)  # (models, steps * batch)
     order[:] = [rows[:1] for rows in kept]  # what fills up short batches

@@ -1,0 +1,243 @@
+"""`Run`: trials on disk, and what they say."""
+
+import warnings
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memfluence.datasets import Dataset, load
+from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError
+from memfluence.estimators import ClassBlock, Influence, Memorization, TopK, influence, memorization
+from memfluence.findings import Pairs, high_influence_pairs
+from memfluence.records import Trials
+from memfluence.store import RunInfo, TrialStore
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Run", "open_run"]
+
+
+class Run:
+    """Trials on disk, and what they say. It reads them once, when first asked."""
+
+    def __init__(self, store: TrialStore, dataset: Dataset | None = None) -> None:
+        self.store = store
+        self._dataset = dataset
+        self._estimates: dict[float | None, Influence] = {}
+
+    def __repr__(self) -> str:
+        data = self.info.dataset
+        return f"<Run {self.path}: {data['name']}, {self.info.n_train} train x {self.info.n_test} test examples>"
+
+    @property
+    def path(self) -> Path:
+        return self.store.path
+
+    @property
+    def info(self) -> RunInfo:
+        """What run.json says."""
+        return self.store.info
+
+    @cached_property
+    def trials(self) -> Trials:
+        """All stored trials, bit-packed. Damaged segments are left out, with a warning that names them."""
+        trials, damaged = self.store.read()
+        for damage in damaged:
+            warnings.warn(
+                f"{damage.reason} It is left out; 'memfluence run' with the run's options sets it aside and runs"
+                " its trials again.",
+                MemfluenceWarning,
+                stacklevel=2,
+            )
+        if not len(trials):
+            raise InputError(f"{self.path} holds no trials yet; run some with 'memfluence run'.")
+        return trials
+
+    @cached_property
+    def label_codes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Positions in the run's classes, of the training and of the test labels."""
+        return self.store.labels()
+
+    @property
+    def classes(self) -> np.ndarray:
+        """The labels as their owner wrote them."""
+        return np.asarray(self.info.dataset["classes"])
+
+    def dataset(self, spec: str | None = None) -> Dataset:
+        """The data, loaded again from where the run says (or from `spec`) and checked to be the same."""
+        if self._dataset is None or spec is not None:
+            name = spec or str(self.info.dataset["name"])
+            if name == "arrays" or name.startswith("labels of "):
+                raise InputError(
+                    f"{self.path} does not say where its data are; name them with --dataset (such as npz:FILE)."
+                )
+            found = load(name)
+            codes = self.label_codes
+            same_labels = np.array_equal(found.y_train, codes[0]) and np.array_equal(found.y_test, codes[1])
+            if not same_labels or (spec is None and found.fingerprint != self.info.dataset["fingerprint"]):
+                raise RunMismatchError(f"{name} is not what {self.path} was made from: its content differs.")
+            self._dataset = found
+        return self._dataset
+
+    def estimate_memorization(self, keep: float | None = None) -> Memorization:
+        """Memorization of every training example as arrays; `memorization` gives them as a table."""
+        return memorization(self.trials, self.info.kinds, keep)
+
+    def memorization_columns(self, keep: float | None = None) -> dict[str, np.ndarray]:
+        """The columns of `memorization` as plain arrays."""
+        estimate = self.estimate_memorization(keep)
+        return {
+            "index": np.arange(self.info.n_train),
+            "label": self.classes[self.label_codes[0]],
+            "memorization": estimate.value,
+            "stderr": estimate.stderr,
+            "lower": estimate.lower,
+            "upper": estimate.upper,
+            "accuracy_in": estimate.accuracy_in,
+            "accuracy_out": estimate.accuracy_out,
+            "trials_in": estimate.trials_in,
+            "trials_out": estimate.trials_out,
+        }
+
+    def memorization(self, keep: float | None = None) -> "pd.DataFrame":
+        """One row per training example: its memorization, how sure that is, and what it is made of.
+
+        `keep` chooses one fraction where the run has several. `lower` and `upper` are a 95% interval (Newcombe),
+        `stderr` is Agresti and Caffo's; an estimate that the trials cannot give is NaN.
+        """
+        import pandas as pd
+
+        return pd.DataFrame(self.memorization_columns(keep))
+
+    def influence(
+        self,
+        test: int | Sequence[int] | None = None,
+        *,
+        train: int | Sequence[int] | None = None,
+        same_class: bool = False,
+        top_k: int | None = None,
+        keep: float | None = None,
+        dtype: Any = np.float64,
+    ) -> "np.ndarray | list[ClassBlock] | TopK":
+        """Influence of training on test examples, (train, test); positive means that the training example helps.
+
+        All of both splits by default, or chosen ones. `same_class=True` gives one block per class instead of the
+        matrix; `top_k=5` the five most influential training examples of each test example, without holding the
+        matrix.
+        """
+        estimates = self.influence_estimates(keep)
+        if top_k is not None:
+            if train is not None or same_class:
+                raise InputError("top_k looks at all training examples; leave out train and same_class.")
+            return estimates.top_k(top_k, test)
+        if same_class:
+            if test is not None or train is not None:
+                raise InputError("same_class gives the blocks of all classes; leave out train and test.")
+            return list(estimates.class_blocks(*self.label_codes))
+        return estimates.block(train, test, dtype=dtype)
+
+    def influence_estimates(self, keep: float | None = None) -> Influence:
+        """The estimator behind `influence`, which also gives errors and intervals."""
+        if keep not in self._estimates:
+            self._estimates[keep] = influence(self.trials, self.info.kinds, keep)
+        return self._estimates[keep]
+
+    def find_pairs(
+        self,
+        mem: float = 0.25,
+        infl: float = 0.15,
+        *,
+        same_class: bool = True,
+        keep: float | None = None,
+        permutations: int = 5,
+    ) -> Pairs:
+        """High-influence pairs with their summary, and how many chance alone would give; labels are codes."""
+        return high_influence_pairs(
+            self.trials,
+            self.info.kinds,
+            *self.label_codes,
+            mem=mem,
+            infl=infl,
+            same_class=same_class,
+            keep=keep,
+            permutations=permutations,
+        )
+
+    def pair_columns(self, pairs: Pairs) -> dict[str, np.ndarray]:
+        """Pairs as plain columns, labels as their owner wrote them."""
+        return {
+            "train_index": pairs.train_index,
+            "test_index": pairs.test_index,
+            "label": self.classes[pairs.label],
+            "influence": pairs.influence,
+            "stderr": pairs.stderr,
+            "lower": pairs.lower,
+            "upper": pairs.upper,
+            "memorization": pairs.memorization,
+        }
+
+    def pairs(self, mem: float = 0.25, infl: float = 0.15, **options: Any) -> "pd.DataFrame":
+        """High-influence pairs, strongest first; options as for `find_pairs`.
+
+        The table's `attrs` hold the paper's summary counts and `expected_by_chance`; a warning is given where that is
+        not small.
+        """
+        import pandas as pd
+
+        found = self.find_pairs(mem, infl, **options)
+        if found.warning:
+            warnings.warn(found.warning, MemfluenceWarning, stacklevel=2)
+        table = pd.DataFrame(self.pair_columns(found))
+        table.attrs = {"summary": dict(found.summary), "expected_by_chance": found.expected_by_chance}
+        return table
+
+    def status(self) -> dict[str, Any]:
+        """How far the run is: trials done, wanted, failed and damaged; mean accuracies; who ran them."""
+        scan = self.store.scan(["accuracy_in", "accuracy_out", "test_accuracy", "seconds", "host", "device"])
+        failures = self.store.failures(scan.numbers.tolist())
+        details = scan.details or {}
+
+        def mean(name: str) -> float | None:
+            values = details.get(name, np.empty(0))
+            values = values[np.isfinite(values)] if len(values) else values
+            return float(values.mean()) if len(values) else None
+
+        made_by: dict[str, int] = {}
+        for host, device in zip(details.get("host", ()), details.get("device", ())):
+            name = f"{host or 'unknown'} ({device or 'unknown'})"
+            made_by[name] = made_by.get(name, 0) + 1
+        return {
+            "run": str(self.path),
+            "dataset": self.info.dataset["name"],
+            "n_train": self.info.n_train,
+            "n_test": self.info.n_test,
+            "learner": (self.info.learner or {}).get("name"),
+            "design": (self.info.plan or {}).get("design"),
+            "keep": [kind.keep for kind in self.info.kinds],
+            "trials": len(scan.numbers),
+            "trials_wanted": self.info.trials,
+            "trials_failed": len(failures),
+            "failures": [{"trial": number, "message": one.message} for number, one in list(failures.items())[:10]],
+            "segments": scan.segments,
+            "damaged": [{"path": str(damage.path), "reason": damage.reason} for damage in scan.damaged],
+            "accuracy_in": mean("accuracy_in"),
+            "accuracy_out": mean("accuracy_out"),
+            "test_accuracy": mean("test_accuracy"),
+            "seconds_per_trial": mean("seconds"),
+            "made_by": made_by,
+        }
+
+    def report(self, out: str | Path, *, dataset: str | None = None) -> Path:
+        """Write a page with the histogram, the most and least memorized examples and the top pairs; gives its path."""
+        from memfluence.report import write_report
+
+        return write_report(self, Path(out), dataset=dataset)
+
+
+def open_run(path: str | Path) -> Run:
+    """A run that is on disk."""
+    return Run(TrialStore.open(Path(path)))

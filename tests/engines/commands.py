@@ -1,0 +1,55 @@
+"""Running the command line as a user does, in processes of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+# A learner that is cheap, random, uses its seed, and takes long enough per trial to be killed in the middle.
+SLOW_LEARNER = """
+import time
+import numpy as np
+
+def learn(x, y, seed):
+    time.sleep(0.01)
+    rng = np.random.default_rng(seed)
+    directions = rng.normal(size=(x.shape[1], 3))
+    seen, labels = x @ directions, y
+
+    def predict(z):
+        return labels[((z @ directions)[:, None] - seen[None]).__pow__(2).sum(-1).argmin(1)]
+
+    return predict
+"""
+
+DATA = "longtail?n_train=40&n_test=30&n_classes=3&seed=1"
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "memfluence", *arguments]
+
+
+def memfluence(*arguments: str, cwd: Path, expect: int | None = 0) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command(*arguments), cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
+    if expect is not None:
+        assert done.returncode == expect, (arguments, done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
+    """A command in a process group of its own, so that a signal reaches what a terminal's Ctrl-C would reach."""
+    return subprocess.Popen(
+        command(*arguments),
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+
+
+def scores_of(run: str, cwd: Path) -> bytes:
+    memfluence("scores", run, "--out", f"{run}.csv", cwd=cwd)
+    memfluence("scores", run, "--out", f"{run}.parquet", cwd=cwd)
+    return (cwd / f"{run}.csv").read_bytes() + (cwd / f"{run}.parquet").read_bytes()

@@ -1,0 +1,116 @@
+"""The rooms and their arrows: who may import whom, read from the source, and what importing the package costs."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "memfluence"
+
+# Room -> rooms that it may know. `errors`, `seeding` and `records` are known to all.
+FOUNDATION = {"errors", "seeding", "records"}
+ROOMS: dict[str, set[str]] = {
+    "errors": set(),
+    "seeding": set(),
+    "records": {"seeding"},
+    "datasets": FOUNDATION,
+    "designs": FOUNDATION,
+    "learners": FOUNDATION | {"datasets"},
+    "store": FOUNDATION,
+    "engines": FOUNDATION | {"datasets", "designs", "learners", "store"},
+    "estimators": FOUNDATION | {"store"},
+    "findings": FOUNDATION | {"estimators"},
+    "progress": {"engines"},
+    "running": FOUNDATION | {"datasets", "designs", "learners", "store", "engines", "progress"},
+    "planning": FOUNDATION | {"datasets", "designs", "learners", "store", "engines", "running"},
+    "runs": FOUNDATION | {"datasets", "store", "estimators", "findings", "report"},  # `Run.report` opens the last room
+    "exchange": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
+    "report": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
+    "api": FOUNDATION | {"progress", "running", "runs"},
+    "cli": FOUNDATION | {"engines", "progress", "running", "planning", "runs", "exchange", "report"},
+    "__init__": {"api", "datasets", "designs", "errors", "exchange", "planning", "runs"},
+    "__main__": {"cli"},
+}
+HEAVY = {"torch", "ray", "matplotlib", "pandas", "sklearn", "numba", "datasets", "PIL", "scipy"}
+
+# Private modules that their room imports only when the work begins; the tests below see that it does.
+IMPORTED_WHEN_USED = {
+    "estimators/_popcount.py": {"numba"},
+    "learners/_batched_mlp.py": {"torch"},
+    "learners/_features.py": {"torch"},
+    "learners/_minibatches.py": {"torch"},
+    "learners/_torch_device.py": {"torch"},
+}
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path, *, top_level_only: bool = False) -> set[str]:
+    tree = ast.parse(path.read_text())
+    nodes = tree.body if top_level_only else list(ast.walk(tree))
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            assert node.level == 0, f"{path}: relative import"
+            if node.module == "memfluence":
+                found |= {f"memfluence.{alias.name}" for alias in node.names}
+            else:
+                found.add(node.module)
+    return found
+
+
+ALL_FILES = sorted(SOURCE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", ALL_FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_room_knows_only_what_it_may(path: Path) -> None:
+    room = room_of(path)
+    known = {name.split(".")[1] for name in imports(path) if name.startswith("memfluence.")} - {room, "__version__"}
+    assert known <= ROOMS[room], f"{path.name} of {room} imports {sorted(known - ROOMS[room])}"
+
+
+@pytest.mark.parametrize("path", ALL_FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_heavy_libraries_are_imported_when_used(path: Path) -> None:
+    heavy = {name.split(".")[0] for name in imports(path, top_level_only=True)} & HEAVY
+    allowed = IMPORTED_WHEN_USED.get(path.relative_to(SOURCE).as_posix(), set())
+    assert heavy <= allowed, f"{path} imports {sorted(heavy)} at its top"
+
+
+@pytest.mark.parametrize("path", ALL_FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_module_fits_in_one_reading(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 300
+
+
+def loaded_by(*arguments: str) -> set[str]:
+    done = subprocess.run([sys.executable, "-X", "importtime", *arguments], capture_output=True, text=True, check=True)
+    return {line.rpartition("|")[2].strip().split(".")[0] for line in done.stderr.splitlines() if "|" in line}
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    assert not loaded_by("-c", "import memfluence") & HEAVY
+
+
+def test_help_loads_nothing_heavy() -> None:
+    assert not loaded_by("-m", "memfluence", "--help") & (HEAVY | {"pyarrow", "numpy"})
+
+
+def test_reading_scores_loads_neither_torch_nor_pandas(tmp_path: Path) -> None:
+    fixture = Path(__file__).parent / "store" / "format-1"
+    loaded = loaded_by("-m", "memfluence", "scores", str(fixture), "--keep", "0.5", "--json")
+    assert not loaded & {"torch", "pandas", "matplotlib", "sklearn"}
+
+
+def test_every_public_name_is_there() -> None:
+    import memfluence
+
+    for name in memfluence.__all__:
+        assert getattr(memfluence, name) is not None
+    assert set(memfluence.__all__) <= set(dir(memfluence))
+    with pytest.raises(AttributeError):
+        _ = memfluence.nothing  # type: ignore[attr-defined]
