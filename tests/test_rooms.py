@@ -35,13 +35,9 @@ ROOMS: dict[str, set[str]] = {
 }
 HEAVY = {"torch", "ray", "matplotlib", "pandas", "sklearn", "numba", "datasets", "PIL", "scipy"}
 
-# Private modules that their room imports only when the work begins; the tests below see that it does.
+# Private modules (and all of learners/_torch) that their room imports only when the work begins.
 IMPORTED_WHEN_USED = {
     "estimators/_popcount.py": {"numba"},
-    "learners/_batched_mlp.py": {"torch"},
-    "learners/_features.py": {"torch"},
-    "learners/_minibatches.py": {"torch"},
-    "learners/_torch_device.py": {"torch"},
 }
 
 
@@ -78,7 +74,8 @@ def test_a_room_knows_only_what_it_may(path: Path) -> None:
 @pytest.mark.parametrize("path", ALL_FILES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_heavy_libraries_are_imported_when_used(path: Path) -> None:
     heavy = {name.split(".")[0] for name in imports(path, top_level_only=True)} & HEAVY
-    allowed = IMPORTED_WHEN_USED.get(path.relative_to(SOURCE).as_posix(), set())
+    where = path.relative_to(SOURCE).as_posix()
+    allowed = {"torch"} if where.startswith("learners/_torch/") else IMPORTED_WHEN_USED.get(where, set())
     assert heavy <= allowed, f"{path} imports {sorted(heavy)} at its top"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from memfluence import designs, learners
 from memfluence.datasets import Dataset, as_dataset
 from memfluence.designs import Design
-from memfluence.engines import ENGINES, Group, Work, execute, groups_of
+from memfluence.engines import Group, Work, choose, execute, groups_of
 from memfluence.errors import DesignError, InputError, Interrupted
 from memfluence.learners import Learner
 from memfluence.progress import ProgressListener, Silent
@@ -99,11 +99,7 @@ def run_trials(
     """Run what is missing of the campaign into its directory, which may hold part of it already."""
     listener = progress or Silent()
     _check_integer("workers", workers, 1)
-    name = engine or ("processes" if workers > 1 else "local")
-    if name not in ENGINES:
-        raise InputError(f"There is no engine {name!r}; choose one of {', '.join(ENGINES)}.")
-    if name == "local" and workers > 1:
-        raise InputError(f"The local engine has one worker. Got workers={workers}; use --engine processes.")
+    chosen = choose(engine, workers)
     data = campaign.dataset
     store = TrialStore.create(campaign.out, campaign.info, data.y_train, data.y_test, data.train_ids, data.test_ids)
     store.clean()
@@ -113,7 +109,7 @@ def run_trials(
     )
     listener.start(total=done + sum(len(group.wanted) for group in groups), done=done)
     try:
-        execute(name, work, groups, listener.event, workers=workers)
+        execute(chosen, work, groups, listener.event, workers=workers)
     except KeyboardInterrupt:
         listener.stop()
         saved = len(store.scan().numbers)

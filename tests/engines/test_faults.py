@@ -99,7 +99,7 @@ def test_ctrl_c_loses_nothing_that_was_complete(
     else:
         process.send_signal(sent)  # as a scheduler may: to the parent alone
     _, errors = process.communicate()
-    assert process.returncode == 130
+    assert process.returncode == 130, errors
     assert "run the same command to go on" in errors
     assert "Traceback" not in errors
     stored = int(errors.partition("Stopped: ")[2].partition(" of 300")[0])

@@ -20,22 +20,31 @@ __all__ = [
     "TrialFailed",
     "Work",
     "WorkerLost",
+    "choose",
     "execute",
     "groups_of",
     "one_thread",
 ]
 
-ENGINES = ("local", "processes", "ray")
+ENGINES = ("local", "processes")
 
 
-def execute(engine: str, work: Work, groups: Sequence[Group], emit: Emit, *, workers: int) -> None:
-    """Run `groups` on the named engine and return when all are stored."""
-    if engine == "ray":
+def choose(engine: str | None, workers: int) -> str:
+    """The engine to use: the one named, or the one that the number of workers asks for."""
+    name = engine or ("processes" if workers > 1 else "local")
+    if name == "ray":
         raise InputError(
             "The ray engine is not in this version; use --engine processes, or --shard i/N on each machine."
         )
-    if engine not in ENGINES:
-        raise InputError(f"There is no engine {engine!r}; choose one of {', '.join(ENGINES)}.")
+    if name not in ENGINES:
+        raise InputError(f"There is no engine {name!r}; choose one of {', '.join(ENGINES)}.")
+    if name == "local" and workers > 1:
+        raise InputError(f"The local engine has one worker. Got workers={workers}; use --engine processes.")
+    return name
+
+
+def execute(engine: str, work: Work, groups: Sequence[Group], emit: Emit, *, workers: int) -> None:
+    """Run `groups` on an engine that `choose` gave, and return when all are stored."""
     if not groups:
         return
     if engine == "local":

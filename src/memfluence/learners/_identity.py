@@ -37,7 +37,7 @@ def identity(value: Any, depth: int = 0) -> Any:
         if inspect.isroutine(value) or isinstance(value, type):
             return {"code": qualified_name(value), "source_sha256": source_sha256(value)}
         state = getattr(value, "__dict__", None)
-        if hasattr(value, "get_params") or state:
+        if hasattr(value, "get_params") or state is not None:
             parameters = value.get_params(deep=False) if hasattr(value, "get_params") else state
             return {"object": identity(type(value), depth + 1), "parameters": identity(parameters, depth + 1)}
     return _without_addresses(repr(value))

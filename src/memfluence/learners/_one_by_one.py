@@ -1,7 +1,9 @@
 """The loop of learners that train one model after another."""
 
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from memfluence.errors import LearnerError
@@ -14,7 +16,7 @@ NOTHING_KEPT = "the trial keeps no example, so there is nothing to train on; rai
 
 
 def one_by_one(trials: Sequence[Trial], outcome_of: Callable[[Trial], Outcome]) -> Iterator[Outcome | Failure]:
-    """Each trial's outcome; a trial that raises gives a `Failure` and the others go on.
+    """Each trial's outcome; a trial that raises gives a `Failure` and the others go on. A warning is shown once.
 
     A `LearnerError` ends the group: the learner cannot do what is asked, whatever the subset.
     """
@@ -24,7 +26,8 @@ def one_by_one(trials: Sequence[Trial], outcome_of: Callable[[Trial], Outcome]) 
             result = Failure(trial.number, NOTHING_KEPT)
         else:
             try:
-                result = outcome_of(trial)
+                with _warnings_once():
+                    result = outcome_of(trial)
             except LearnerError:
                 raise
             except UnusableReturnError as error:
@@ -32,6 +35,25 @@ def one_by_one(trials: Sequence[Trial], outcome_of: Callable[[Trial], Outcome]) 
             except Exception as error:
                 result = Failure(trial.number, f"{type(error).__name__}: {error}", traceback.format_exc())
         yield result
+
+
+_shown: set[tuple[type[Warning], str, int]] = set()
+
+
+@contextmanager
+def _warnings_once() -> Iterator[None]:
+    """Each warning once in the life of the process: a solver that does not converge says so in every trial.
+
+    Python's own "once" forgets whenever a library touches the filters, as scikit-learn does in every fit.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        try:
+            yield
+        finally:
+            new = {(warning.category, warning.filename, warning.lineno): warning for warning in caught}
+    for place in new.keys() - _shown:
+        _shown.add(place)
+        warnings.warn_explicit(new[place].message, *place)
 
 
 def private_copy(inputs: Any) -> Any:

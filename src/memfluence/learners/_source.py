@@ -41,6 +41,8 @@ def resolve(learner: Any = "mlp", settings: Mapping[str, Any] | None = None) -> 
     if not isinstance(learner, str):
         return _from_object(learner, settings or {}, f"an object of type {type(learner).__name__}")
     where, colon, attribute = learner.rpartition(":")
+    if colon and not (where and attribute):
+        raise LearnerError(f"a learner from code is module:attribute or file.py:attribute; got {learner!r}.")
     if colon:
         return _from_source(where, attribute, settings or {})
     if is_file(learner):

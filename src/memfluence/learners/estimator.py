@@ -2,7 +2,6 @@
 
 import copy
 import time
-import warnings
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -84,16 +83,13 @@ class EstimatorLearner:
         if states := _random_states(model):
             seeds = np.random.default_rng(trial.seed).integers(2**31, size=len(states))
             model.set_params(**dict(zip(states, seeds.tolist())))
-        with warnings.catch_warnings():
-            # A solver that does not converge says so in every trial; once is enough. Filters of the user's come first.
-            warnings.simplefilter("once", append=True)
-            model.fit(_as_table(dataset.take_train(trial.kept)), labels[trial.kept])
-            splits = [_as_table(private_copy(inputs)) for inputs in (dataset.x_train, dataset.x_test)]
-            codes = [class_codes(as_array(model.predict(inputs)), dataset) for inputs in splits]
-            extras = {}
-            if needs_scores(record):
-                scores = [_scores(model, inputs, dataset) for inputs in splits]
-                extras = score_extras(dataset, scores[0], scores[1], record)
+        model.fit(_as_table(dataset.take_train(trial.kept)), labels[trial.kept])
+        splits = [_as_table(private_copy(inputs)) for inputs in (dataset.x_train, dataset.x_test)]
+        codes = [class_codes(as_array(model.predict(inputs)), dataset) for inputs in splits]
+        extras = {}
+        if needs_scores(record):
+            scores = [_scores(model, inputs, dataset) for inputs in splits]
+            extras = score_extras(dataset, scores[0], scores[1], record)
         return outcome_from_codes(
             trial,
             dataset,

@@ -90,8 +90,8 @@ class MLP:
     def _results(
         self, dataset: Dataset, trials: Sequence[Trial], record: Collection[str], device: "torch.device"
     ) -> list[Outcome | Failure]:
-        from memfluence.learners._torch.features import load_features
         from memfluence.learners._torch.device import device_name
+        from memfluence.learners._torch.features import load_features
 
         started = time.perf_counter()
         features = load_features(dataset, device)

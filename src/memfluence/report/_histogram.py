@@ -24,8 +24,10 @@ class Histogram:
 
     @property
     def ticks(self) -> list[int]:
-        """Counts worth a line across the chart: the powers of ten."""
-        return [10**power for power in range(7) if 10**power <= max(1, int(self.counts.max()))]
+        """Counts worth a line across the chart: the powers of ten, and steps between them where there are few."""
+        top = max(1, int(self.counts.max()))
+        steps = (1, 2, 5) if top < 50 else (1,)
+        return [step * 10**power for power in range(9) for step in steps if step * 10**power <= top]
 
 
 def histogram(values: np.ndarray) -> Histogram:

@@ -1,0 +1,105 @@
+"""Inputs as HTML: a picture, a text, or a small table of features."""
+
+import base64
+import io
+from collections.abc import Iterable, Iterator
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from memfluence.datasets import Dataset, to_images
+from memfluence.report._contents import Example
+
+__all__ = ["inputs_as_html"]
+
+FRAME = 96  # CSS pixels that a picture fills at most
+SMALL = 64  # up to this size pictures are shown pixel by pixel, and kept lossless
+STORED = 160  # larger pictures are reduced to this, for screens with more than one pixel per CSS pixel
+LETTERS, CELL_LETTERS = 160, 24
+FEATURES = 6
+
+
+def inputs_as_html(dataset: Dataset, split: str, examples: Iterable[Example]) -> dict[int, str]:
+    """The inputs of some examples by index, ready for the page. Nothing else of the data is touched."""
+    inputs, ids = (
+        (dataset.x_train, dataset.train_ids) if split == "train" else (dataset.x_test, dataset.test_ids)
+    )
+    word = "training" if split == "train" else "test"
+    shown = {}
+    for example in examples:
+        one = _row(inputs, example.index)
+        image = to_images(one[None], dataset.value_range) if isinstance(one, np.ndarray) else None
+        if image is not None:
+            name = f"{word} example {example.index}, {dataset.class_names[example.label]}"
+            shown[example.index] = _picture(image[0], name if ids is None else f"{name} ({ids[example.index]})")
+        elif isinstance(one, str):
+            shown[example.index] = f'<p class="text">{escape(_shortened(one, LETTERS))}</p>'
+        else:
+            shown[example.index] = _table(_features(one))
+    return shown
+
+
+def _row(inputs: Any, row: int) -> Any:
+    """One input: an array where there is any way to have one."""
+    if hasattr(inputs, "iloc"):  # pandas
+        return inputs.iloc[row]
+    if hasattr(inputs, "tocsr"):  # SciPy, whose rows come in several shapes
+        return inputs[[row]].tocoo()
+    one = inputs[row]
+    return one if isinstance(one, str) or not hasattr(one, "shape") else np.asarray(one)
+
+
+def _picture(image: np.ndarray, name: str) -> str:
+    """`image` (h, w) or (h, w, 3) uint8 as an <img>, whose size is known before it is drawn."""
+    from PIL import Image
+
+    longest = max(image.shape[:2])
+    picture = Image.fromarray(image)
+    if longest > STORED:
+        picture.thumbnail((STORED, STORED), Image.Resampling.LANCZOS)
+    kind = "png" if longest <= SMALL else "jpeg"
+    content = io.BytesIO()
+    picture.save(content, kind, **({"optimize": True} if kind == "png" else {"quality": 82}))
+    # Small pictures grow by a whole factor, so that their pixels stay equal squares.
+    scale = max(1, FRAME // longest) if longest <= SMALL else FRAME / longest
+    height, width = (max(1, round(side * scale)) for side in image.shape[:2])
+    data = base64.b64encode(content.getvalue()).decode()
+    shape = f'width="{width}" height="{height}"' + (' class="pixels"' if kind == "png" else "")
+    return f'<img {shape} alt="{escape(name)}" title="{escape(name)}" src="data:image/{kind};base64,{data}">'
+
+
+def _features(one: Any) -> Iterator[tuple[str, Any]]:
+    """Names and values, in order; of a sparse row those that are not zero."""
+    if hasattr(one, "tocoo"):
+        yield from ((f"feature {column}", number) for column, number in zip(one.col, one.data))
+    elif hasattr(one, "items"):  # a row of a table, a dict
+        yield from ((str(name), value) for name, value in one.items())
+    elif isinstance(one, np.ndarray) and one.ndim:
+        yield from ((f"feature {column}", number) for column, number in enumerate(one.flat))
+    else:
+        yield "value", one
+
+
+def _table(features: Iterator[tuple[str, Any]]) -> str:
+    """The first features; how many more there are."""
+    every = list(features)
+    rows = "".join(
+        f"<tr><th>{escape(_shortened(name, CELL_LETTERS))}</th><td>{escape(_cell(value))}</td></tr>"
+        for name, value in every[:FEATURES]
+    )
+    more = len(every) - FEATURES
+    caption = f"<caption>and {more:,} more</caption>" if more > 0 else ""
+    return f'<table class="features">{caption}{rows}</table>'
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float | np.floating):
+        return f"{value:.4g}".replace("-", "−")
+    return _shortened(str(value), CELL_LETTERS)
+
+
+def _shortened(text: str, letters: int) -> str:
+    words = " ".join(text[: 4 * letters].split())  # a text may be a whole book
+    whole = len(words) <= letters and len(text) <= 4 * letters
+    return words if whole else f"{words[: letters - 1].rstrip()}…"
