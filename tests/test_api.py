@@ -1,0 +1,201 @@
+"""The Python API as its examples promise it."""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.pipeline import make_pipeline
+
+import memfluence as mf
+from memfluence.errors import InputError, Interrupted, MemfluenceWarning
+from memfluence.store import TrialStore
+
+
+def blobs(n_train: int = 40, n_test: int = 20) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    y = np.arange(n_train + n_test) % 3
+    x = rng.normal(size=(n_train + n_test, 4)) + y[:, None]
+    return x[:n_train], y[:n_train], x[n_train:], y[n_train:]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_example_of_the_readme() -> None:
+    run = mf.run("digits", learner="mlp", settings={"epochs": "2"}, trials=40, keep=0.7, seed=0, out="runs/digits")
+    table = run.memorization()
+    assert list(table.columns) == [
+        "index", "label", "memorization", "stderr", "lower", "upper",
+        "accuracy_in", "accuracy_out", "trials_in", "trials_out",
+    ]  # fmt: skip
+    assert len(table) == 600
+    assert (table.trials_in + table.trials_out == 40).all()
+    assert run.influence(test=[3, 7]).shape == (600, 2)
+    assert len(run.influence(same_class=True)) == 10
+    top = run.influence(top_k=4)
+    assert top.index.shape == (1197, 4)
+    full = run.influence()
+    assert (np.take_along_axis(full, top.index.T, axis=0).T == top.value).all()
+    again = mf.open("runs/digits")
+    assert again.memorization().equals(table)
+    with pytest.warns(MemfluenceWarning):  # 40 trials: chance, or no pairs
+        pairs = again.pairs(mem=0.25, infl=0.15)
+    assert set(pairs.attrs["summary"]) == {"pairs", "train_examples", "test_examples", "single_test_examples"}
+
+
+def test_an_estimator_on_arrays_goes_to_a_run_of_its_own_and_resumes() -> None:
+    run = mf.run(blobs(), learner=GaussianNB(), trials=20, progress=False)
+    assert run.path.parent == Path("runs")
+    assert "GaussianNB" in run.path.name
+    assert len(run.trials) == 20
+    more = mf.run(blobs(), learner=GaussianNB(), trials=30, progress=False)
+    assert more.path == run.path
+    assert len(more.trials) == 30
+    assert (more.trials.mask[:20] == run.trials.mask).all()
+    assert more.dataset().n_train == 40
+    with pytest.raises(InputError, match="--dataset"):
+        mf.open(run.path).dataset()
+
+
+def test_text_with_a_pipeline() -> None:
+    words = {"cat": "purr meow whisker paw", "dog": "bark woof tail paw"}
+    rng = np.random.default_rng(0)
+    labels = ["cat", "dog"] * 15
+    texts = [" ".join(rng.choice(words[label].split(), 3)) for label in labels]
+    model = make_pipeline(TfidfVectorizer(), LogisticRegression())
+    run = mf.run((texts[:20], labels[:20], texts[20:], labels[20:]), learner=model, trials=10, progress=False)
+    assert set(run.memorization().label) == {"cat", "dog"}
+    assert run.status()["test_accuracy"] > 0.8
+
+
+def test_a_function_with_margins_and_a_failure() -> None:
+    def train(x: np.ndarray, y: np.ndarray, seed: int):  # type: ignore[no-untyped-def]
+        if seed % 5 == 0:
+            raise ValueError("unlucky")
+        means = np.stack([x[y == k].mean(0) for k in range(3)])
+        return lambda z: -((z[:, None] - means) ** 2).sum(-1)
+
+    with pytest.warns(MemfluenceWarning, match=r"trials failed .*unlucky"):
+        run = mf.run(blobs(), learner=train, trials=40, record=["margin", "prediction"], out="run", progress=False)
+    done = run.trials.numbers
+    status = run.status()
+    assert status["trials"] + status["trials_failed"] == 40
+    assert status["trials_failed"] > 0
+    numbers, margins = run.store.read_extra("test_margin")
+    assert (numbers == done).all()
+    right = np.unpackbits(run.trials.test_correct, axis=1, count=20, bitorder="little").astype(bool)
+    assert ((margins > 0) == right).all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", MemfluenceWarning)
+        again = mf.run(blobs(), learner=train, trials=40, record=["prediction", "margin"], out="run", progress=False)
+    assert (again.trials.numbers == done).all()  # what failed is not run again unless asked
+
+
+def test_retry_runs_just_what_failed() -> None:
+    tried: list[int] = []
+
+    def train(x: np.ndarray, y: np.ndarray, seed: int):  # type: ignore[no-untyped-def]
+        tried.append(seed)
+        if seed % 3 == 0 and not Path("mended").exists():
+            raise ValueError("broken")
+        return lambda z: np.zeros(len(z), int)
+
+    with pytest.warns(MemfluenceWarning, match="failed"):
+        mf.run(blobs(), learner=train, trials=30, out="run", progress=False)
+    failed = [seed for seed in tried if seed % 3 == 0]
+    tried.clear()
+    Path("mended").touch()
+    run = mf.run(blobs(), learner=train, trials=30, out="run", retry_failed=True, progress=False)
+    assert tried == failed
+    assert len(run.trials) == 30
+    assert run.status()["trials_failed"] == 0
+
+
+def test_an_interrupt_keeps_what_was_complete() -> None:
+    done = 0
+
+    def train(x: np.ndarray, y: np.ndarray, seed: int):  # type: ignore[no-untyped-def]
+        nonlocal done
+        if done == 7:
+            raise KeyboardInterrupt
+        done += 1
+        return lambda z: np.zeros(len(z), int)
+
+    with pytest.raises(Interrupted, match="7 of 30 trials are stored"):
+        mf.run(blobs(), learner=train, trials=30, out="run", progress=False)
+    assert mf.open("run").trials.numbers.tolist() == list(range(7))
+
+
+@pytest.mark.parametrize("design", ["fixed", "balanced", "bernoulli", "lemma", "repeats:2"])
+def test_every_design_runs_with_the_batched_learner(design: str) -> None:
+    run = mf.run(
+        blobs(),
+        learner="mlp",
+        settings={"epochs": "3", "hidden": "8"},
+        design=design,
+        trials=45,
+        out="run",
+        progress=False,
+    )
+    table = run.memorization()
+    assert len(run.trials) == 45
+    assert table.memorization.notna().all()
+    used = 45 if design != "lemma" else None
+    assert used is None or (table.trials_in + table.trials_out == used).all()
+
+
+def test_explicit_masks_and_examples_never_left_out_are_nan() -> None:
+    masks = np.random.default_rng(0).random((12, 40)) < 0.7
+    masks[:, 0], masks[:, 1] = True, False
+    run = mf.run(blobs(), learner=GaussianNB(), design="explicit", masks=masks, out="run", progress=False)
+    table = run.memorization()
+    assert run.info.trials == 12
+    assert table.memorization.isna().tolist()[:2] == [True, True]
+    assert table.trials_in.tolist()[:2] == [12, 0]
+    assert np.isnan(run.influence()[:2]).all()
+    batched = mf.run(
+        blobs(), learner="mlp", settings={"epochs": "1"}, design="explicit", masks=masks, out="batched", progress=False
+    )
+    assert len(batched.trials) == 12  # the group's padding, past the last mask, is thrown away
+
+
+def test_several_keep_fractions_are_estimated_apart() -> None:
+    run = mf.run(blobs(), learner=GaussianNB(), keep=[0.5, 0.8], trials=40, out="run", progress=False)
+    with pytest.raises(InputError, match="0.5"):
+        run.memorization()
+    assert (run.memorization(keep=0.5).trials_in + run.memorization(keep=0.5).trials_out == 20).all()
+    assert run.memorization(keep=0.8).trials_in.mean() == pytest.approx(16)
+
+
+def test_a_stored_trial_is_what_the_learner_gives_for_it() -> None:
+    """The store's rows against the plan and the learner asked directly, one trial at a time."""
+    from memfluence import designs, learners
+
+    run = mf.run(blobs(), learner=GaussianNB(), trials=8, seed=3, out="run", progress=False)
+    design = designs.make("fixed", n_train=40, keep=0.7, seed=3)
+    learner = learners.resolve(GaussianNB())
+    for row in range(8):
+        trial = design.trial(row)
+        (outcome,) = learner.train(run.dataset(), [trial], record=(), device="cpu")
+        assert (np.unpackbits(run.trials.mask[row], count=40, bitorder="little") == trial.mask).all()
+        assert (np.unpackbits(run.trials.test_correct[row], count=20, bitorder="little") == outcome.test_correct).all()
+
+
+def test_plan_says_what_a_run_takes() -> None:
+    found = mf.plan("digits", learner="mlp", settings={"epochs": "1"}, trials=1000)
+    assert found["disk_bytes"] == 1000 * (75 + 75 + 150)
+    assert found["seconds"] == pytest.approx(1000 * found["seconds_per_trial"])
+    assert found["largest_stderr"] == pytest.approx(np.sqrt(0.25 / 700 + 0.25 / 300))
+    assert not Path("runs").exists()
+
+
+def test_opening_what_is_no_run() -> None:
+    with pytest.raises(InputError, match="no run at nowhere"):
+        mf.open("nowhere")
+    assert isinstance(TrialStore, type)
