@@ -1,45 +1,23 @@
 """What the page shows, taken from a run: facts, a histogram, some training examples, some pairs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memfluence.estimators.counts import column_counts, pair_counts
+from memfluence.estimators.counts import column_counts
 from memfluence.findings import Pairs
-from memfluence.report._groups import groups_of
+from memfluence.report._examples import INFLUENCE, MEMORIZED, Carrier, Example, carriers_of, training_examples
 from memfluence.report._histogram import Histogram, histogram
 
 if TYPE_CHECKING:
-    from memfluence.runs import Run
+    from memfluence.api import Run
 
-__all__ = ["INFLUENCE", "MEMORIZED", "Carrier", "Contents", "Example", "contents_of"]
+__all__ = ["Contents", "contents_of"]
 
-MEMORIZED, INFLUENCE = 0.25, 0.15  # the paper's thresholds
 EXAMPLES = 16  # of the most and of the least memorized
-CARRIERS, CARRIED = 12, 4  # training examples with pairs, and test examples of each
-
-
-@dataclass(frozen=True)
-class Example:
-    """An example and one value of it: a training example's memorization, or the influence on a test example."""
-
-    index: int
-    label: int  # code
-    value: float
-    stderr: float
-    accuracy_in: float  # of the models that kept the training example in question
-    accuracy_out: float  # of those that left it out
-
-
-@dataclass(frozen=True)
-class Carrier:
-    """A memorized training example and the test examples that it carries, strongest first."""
-
-    train: Example
-    tests: Sequence[Example]
-    more: int  # test examples that it carries beside these
+CARRIERS = 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,10 +55,12 @@ def contents_of(run: "Run", keep: float | None = None) -> Contents:
     if keep is None and len(keeps) > 1:
         keep = keeps[-1]
     arms = run.influence_estimates(keep).arms
-    columns = run.memorization_columns(keep)
-    values = columns["memorization"]  # (n_train,)
+    estimate = run.estimate_memorization(keep)
+    values = estimate.value  # (n_train,)
     known = np.flatnonzero(~np.isnan(values))
-    listed = min(EXAMPLES, (len(known) + 1) // 2)  # of few examples none is both among the most and the least
+    listed = min(EXAMPLES, (len(known) + 1) // 2)  # of few examples hardly one is both among the most and the least
+    # Stable sorts: ties go to the lower index, as in every ranking.
+    most, least = (known[np.argsort(sign * values[known], kind="stable")[:listed]] for sign in (-1, 1))
     memorized = values >= MEMORIZED  # (n_train,), NaN is never at least anything
     pairs = run.find_pairs(MEMORIZED, INFLUENCE, keep=keep)
     parts = [arms.in_trials] if arms.shared else [arms.in_trials, arms.out_trials]
@@ -90,53 +70,19 @@ def contents_of(run: "Run", keep: float | None = None) -> Contents:
         trials=trials,
         keep=arms.keep,
         other_keeps=tuple(fraction for fraction in keeps if fraction != arms.keep),
-        accuracy_in=_mean(columns["accuracy_in"], columns["trials_in"]),
-        accuracy_out=_mean(columns["accuracy_out"], columns["trials_out"]),
+        accuracy_in=_mean(estimate.accuracy_in, estimate.trials_in),
+        accuracy_out=_mean(estimate.accuracy_out, estimate.trials_out),
         test_accuracy=right / (trials * run.info.n_test) if trials else float("nan"),
-        trials_in=float(np.median(columns["trials_in"])),
-        trials_out=float(np.median(columns["trials_out"])),
-        stderr=_median(columns["stderr"][memorized if memorized.any() else known]),
+        trials_in=float(np.median(estimate.trials_in)),
+        trials_out=float(np.median(estimate.trials_out)),
+        stderr=_median(estimate.stderr[memorized if memorized.any() else known]),
         histogram=histogram(values),
         memorized=int(memorized.sum()),
-        # Stable sorts: ties go to the lower index, as in every ranking.
-        most=_examples(run, columns, known[np.argsort(-values[known], kind="stable")][:listed]),
-        least=_examples(run, columns, known[np.argsort(values[known], kind="stable")][:listed]),
+        most=training_examples(run, most, keep),
+        least=training_examples(run, least, keep),
         pairs=pairs,
-        carriers=_carriers(run, columns, pairs, keep),
+        carriers=carriers_of(run, pairs, CARRIERS, keep),
     )
-
-
-def _examples(run: "Run", columns: Mapping[str, np.ndarray], rows: Iterable[int]) -> list[Example]:
-    """Training examples with their memorization."""
-    names = ("memorization", "stderr", "accuracy_in", "accuracy_out")
-    labels = run.label_codes[0]
-    return [Example(int(row), int(labels[row]), *(float(columns[name][row]) for name in names)) for row in rows]
-
-
-def _carriers(run: "Run", columns: Mapping[str, np.ndarray], pairs: Pairs, keep: float | None) -> list[Carrier]:
-    arms = run.influence_estimates(keep).arms
-    labels = run.label_codes[1]
-    carriers = []
-    for group in groups_of(pairs, CARRIERS):
-        rows = group.rows[:CARRIED]  # (tests,) positions in pairs
-        train, test = pairs.train_index[rows], pairs.test_index[rows]
-        right = pair_counts(arms.in_trials.mask, arms.in_trials.test_correct, train, test)  # (tests,)
-        accuracy_in = right / arms.trials_in[train]
-        tests = [
-            Example(
-                int(test[k]),
-                int(labels[test[k]]),
-                float(pairs.influence[row]),
-                float(pairs.stderr[row]),
-                float(accuracy_in[k]),
-                float(accuracy_in[k] - pairs.influence[row]),
-            )
-            for k, row in enumerate(rows)
-        ]
-        carriers.append(
-            Carrier(_examples(run, columns, [group.train_index])[0], tests, more=len(group.rows) - len(rows))
-        )
-    return carriers
 
 
 def _mean(accuracy: np.ndarray, trials: np.ndarray) -> float:

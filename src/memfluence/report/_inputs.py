@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from memfluence.datasets import Dataset, to_images
-from memfluence.report._contents import Example
+from memfluence.report._examples import Example
 
 __all__ = ["inputs_as_html"]
 
@@ -22,9 +22,7 @@ FEATURES = 6
 
 def inputs_as_html(dataset: Dataset, split: str, examples: Iterable[Example]) -> dict[int, str]:
     """The inputs of some examples by index, ready for the page. Nothing else of the data is touched."""
-    inputs, ids = (
-        (dataset.x_train, dataset.train_ids) if split == "train" else (dataset.x_test, dataset.test_ids)
-    )
+    inputs, ids = (dataset.x_train, dataset.train_ids) if split == "train" else (dataset.x_test, dataset.test_ids)
     word = "training" if split == "train" else "test"
     shown = {}
     for example in examples:

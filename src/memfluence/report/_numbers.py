@@ -2,7 +2,7 @@
 
 import math
 
-__all__ = ["UNKNOWN", "approximate", "count", "error", "percent", "value"]
+__all__ = ["UNKNOWN", "approximate", "class_name", "count", "error", "percent", "value"]
 
 UNKNOWN = "–"
 
@@ -38,3 +38,8 @@ def count(number: float) -> str:
 def approximate(number: float) -> str:
     """A mean of counts: 1.2, 22,845."""
     return UNKNOWN if math.isnan(number) else f"{number:,.1f}" if 0 < number < 10 else f"{number:,.0f}"
+
+
+def class_name(name: str) -> str:
+    """A class's name; a bare number among numbers would say nothing."""
+    return f"class {name}" if name.removeprefix("-").isdigit() else name

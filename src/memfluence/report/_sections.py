@@ -5,7 +5,8 @@ from html import escape
 
 import numpy as np
 
-from memfluence.report._contents import MEMORIZED, Carrier, Contents, Example
+from memfluence.report._contents import Contents
+from memfluence.report._examples import MEMORIZED, Carrier, Example
 from memfluence.report._histogram import Histogram
 from memfluence.report._numbers import approximate, count, error, percent, value
 
@@ -37,9 +38,7 @@ def histogram_as_html(chart: Histogram, memorized: int) -> str:
         kinds = ["memorized"] * bool(chart.edges[k] >= MEMORIZED)
         kinds += ["early"] * (place < 0.3) + ["late"] * (place > 1.7)
         tip = f"{value(chart.edges[k])} to {value(chart.edges[k + 1])}: {count(number)}"
-        bars.append(
-            f'<li class="{" ".join(kinds)}"><i style="height:{100 * height:.1f}%"></i><span>{tip}</span></li>'
-        )
+        bars.append(f'<li class="{" ".join(kinds)}"><i style="height:{100 * height:.1f}%"></i><span>{tip}</span></li>')
     top = np.log1p(max(1, int(chart.counts.max())))
     lines = "".join(
         f'<div class="tick" style="bottom:{100 * np.log1p(tick) / top:.1f}%"><span>{count(tick)}</span></div>'
@@ -57,7 +56,8 @@ def histogram_as_html(chart: Histogram, memorized: int) -> str:
     return f"""<figure class="chart">
 <div class="plot">{lines}<ol class="bars" aria-label="Training examples by memorization">{"".join(bars)}</ol>
 <div class="threshold" style="left:{100 * (MEMORIZED - low) / (high - low):.2f}%"><span><b class="memorized">{
-        count(memorized)}</b> at {value(MEMORIZED)} or above</span></div></div>
+        count(memorized)
+    }</b> at {value(MEMORIZED)} or above</span></div></div>
 <div class="axis" aria-hidden="true">{labels}</div>
 <figcaption>Memorization of {count(n_known)} training examples, in bins of 0.05. The height is the number of
 examples, on a logarithmic scale.{missing}</figcaption>
@@ -81,9 +81,7 @@ def carriers_as_html(
         tests = "".join(f"<li>{_card(test, names, test_inputs, 'test')}</li>" for test in carrier.tests)
         if carrier.more:
             tests += f'<li class="more">and {count(carrier.more)} more</li>'
-        rows.append(
-            f"<li>{_card(carrier.train, names, train_inputs, 'train')}{_ARROW}<ol>{tests}</ol></li>"
-        )
+        rows.append(f"<li>{_card(carrier.train, names, train_inputs, 'train')}{_ARROW}<ol>{tests}</ol></li>")
     return f'<ol class="carriers{_wide(train_inputs)}">{"".join(rows)}</ol>' if rows else ""
 
 

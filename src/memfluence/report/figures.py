@@ -1,9 +1,11 @@
 """Figures for papers: memorized training examples with the test examples they carry, and the histogram.
 
-Vector or PNG by the file's suffix. Sizes are in inches at which the text is 8 to 9 points, so a figure goes into a page
+Vector or PNG by the file's suffix. Sizes are in inches at which the text is 7 to 9 points, so a figure goes into a page
 unscaled; the colours are Okabe and Ito's, which colour-blind readers can tell apart.
 """
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +13,11 @@ import numpy as np
 
 from memfluence.datasets import Dataset, to_images
 from memfluence.errors import InputError, StoreError
-from memfluence.findings import Pairs
-from memfluence.report._contents import CARRIED, INFLUENCE, MEMORIZED
-from memfluence.report._groups import Group, groups_of
+from memfluence.report._examples import CARRIED, INFLUENCE, MEMORIZED, Example, carriers_of
 from memfluence.report._histogram import histogram
-from memfluence.report._numbers import count, error, value
+from memfluence.report._numbers import class_name, count, error, percent, value
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from memfluence.api import Run
@@ -28,14 +27,20 @@ __all__ = ["histogram_figure", "pairs_figure"]
 ORANGE, BLUE, GREY, INK, SOFT = "#d55e00", "#0072b2", "#b9b3a9", "#1f1e1c", "#66625c"
 STYLE = {
     "font.size": 8,
-    "axes.titlesize": 9,
-    "axes.edgecolor": SOFT,
     "text.color": INK,
+    "axes.edgecolor": SOFT,
+    "axes.labelcolor": INK,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "memfluence",  # the same ids every time
     "pdf.fonttype": 42,
 }
-SUFFIXES = (".png", ".svg", ".pdf")
+METADATA = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # same run, same bytes
+
+# Inches of the figure of pairs: an image, the lines below it, the lines above all; where its columns begin.
+CELL, TEXT, HEAD, WIDTH = 0.94, 0.44, 0.86, 6.1
+COLUMNS = (0.1, *(1.52 + 1.14 * k for k in range(CARRIED)))
 
 
 def pairs_figure(run: "Run", dataset: Dataset, path: Path, rows: int = 5, *, keep: float | None = None) -> Path:
@@ -45,10 +50,124 @@ def pairs_figure(run: "Run", dataset: Dataset, path: Path, rows: int = 5, *, kee
     influence, so that the strongest are not the only ones seen. Gives `path`.
     """
     pairs = run.find_pairs(MEMORIZED, INFLUENCE, keep=keep)
-    groups = groups_of(pairs, rows, spread=True)
-    if not groups:
-        raise InputError(f"There is nothing to draw: {pairs.warning}")
-    images = {
-        "train": _images(dataset, dataset.x_train, pairs.train_index),
-        "test": _images(dataset, dataset.x_test, pairs.test_index),
-    }
+    carriers = carriers_of(run, pairs, rows, keep, spread=True)
+    if not carriers:
+        raise InputError(f"There are no pairs to draw. {pairs.warning}")
+    train = _images(dataset, dataset.x_train, [carrier.train for carrier in carriers])
+    test = _images(dataset, dataset.x_test, [one for carrier in carriers for one in carrier.tests])
+    height = HEAD + len(carriers) * (CELL + TEXT)
+    with _figure(path, WIDTH, height) as figure:
+        _heading(figure, _about(run), height)
+        for row, carrier in enumerate(carriers):
+            top = height - HEAD - row * (CELL + TEXT)
+            name = class_name(dataset.class_names[carrier.train.label])
+            _cell(figure, COLUMNS[0], top, train[carrier.train.index], carrier.train, ORANGE, f"{name}, ")
+            _arrow(figure, top - CELL / 2)
+            for x, one in zip(COLUMNS[1:], carrier.tests):
+                _cell(figure, x, top, test[one.index], one, BLUE)
+    return path
+
+
+def histogram_figure(run: "Run", path: Path, *, keep: float | None = None) -> Path:
+    """How many training examples have which memorization, with the threshold of 0.25. Gives `path`."""
+    chart = histogram(run.estimate_memorization(keep).value)
+    memorized = int(chart.counts[chart.edges[:-1] >= MEMORIZED].sum())
+    with _figure(path, 5.5, 2.6) as figure:
+        axes = figure.add_axes((0.11, 0.19, 0.86, 0.66))
+        colours = [ORANGE if edge >= MEMORIZED else GREY for edge in chart.edges[:-1]]
+        axes.bar(chart.edges[:-1], chart.counts, np.diff(chart.edges), align="edge", color=colours, edgecolor="white")
+        axes.set_yscale("function", functions=(np.log1p, np.expm1))  # one example among thousands can still be seen
+        axes.set_yticks(chart.ticks, [count(tick) for tick in chart.ticks])
+        axes.set_xlim(chart.edges[0], 1)
+        axes.axvline(MEMORIZED, color=INK, linewidth=1)
+        axes.annotate(
+            f"{count(memorized)} at {value(MEMORIZED)} or above",
+            (MEMORIZED, 1.0),
+            xytext=(4, 3),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            color=ORANGE,
+        )
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_xlabel("memorization")
+        axes.set_ylabel("training examples (log scale)")
+        figure.text(0.11, 0.93, _about(run), color=SOFT)
+    return path
+
+
+@contextmanager
+def _figure(path: Path, width: float, height: float) -> "Iterator[Figure]":
+    """A figure of that many inches, saved to `path` when the block ends."""
+    import matplotlib
+    from matplotlib.figure import Figure  # without pyplot: no window, nothing global
+
+    if path.suffix not in METADATA:
+        raise InputError(f"{path} must end in one of {', '.join(METADATA)}; got {path.suffix or 'no suffix'!r}.")
+    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE}):
+        figure = Figure(figsize=(width, height), facecolor="white")
+        yield figure
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            figure.savefig(path, dpi=200, metadata=METADATA[path.suffix])
+        except OSError as problem:
+            raise StoreError(
+                f"Failed writing {path}: {problem.strerror or problem}; choose another place."
+            ) from problem
+
+
+def _about(run: "Run") -> str:
+    """What the figure is about, n and t included."""
+    learner = (run.info.learner or {}).get("name")
+    name = str(run.info.dataset["name"]).partition("?")[0].partition(":")[0]
+    return (
+        f"{name}{f', {learner}' if learner else ''}: {count(run.info.n_train)} training examples,"
+        f" {count(len(run.trials))} models"
+    )
+
+
+def _images(dataset: Dataset, inputs: Any, examples: Sequence[Example]) -> dict[int, np.ndarray]:
+    """The examples' pictures by index, (h, w) or (h, w, 3) uint8 each."""
+    rows = [example.index for example in examples]
+    images = to_images(inputs, dataset.value_range, np.array(rows))
+    if images is None:
+        raise InputError(
+            f"{dataset.name} holds no images, so its pairs cannot be drawn; 'memfluence report' shows them."
+        )
+    return dict(zip(rows, images))
+
+
+def _heading(figure: "Figure", about: str, height: float) -> None:
+    figure.text(COLUMNS[0] / WIDTH, 1 - 0.08 / height, about, color=SOFT, va="top")
+    for x, what, measure, colour in (
+        (COLUMNS[0], "memorized\ntraining example", "", ORANGE),
+        (
+            COLUMNS[1],
+            "test examples that it carries",
+            "models that are right: without → with the training example",
+            BLUE,
+        ),
+    ):
+        figure.text(x / WIDTH, 1 - 0.62 / height, what, color=colour, weight="bold", va="bottom", linespacing=1.15)
+        figure.text(x / WIDTH, 1 - 0.64 / height, measure, color=SOFT, va="top", fontsize=7)
+
+
+def _cell(
+    figure: "Figure", x: float, top: float, image: np.ndarray, example: Example, colour: str, note: str = ""
+) -> None:
+    """An image with its value below; x and top in inches from the lower left corner."""
+    height = figure.get_figheight()
+    axes = figure.add_axes((x / WIDTH, (top - CELL) / height, CELL / WIDTH, CELL / height), anchor="SW")
+    axes.imshow(image, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+    axes.set_axis_off()
+    number = f"{value(example.value)} ± {error(example.stderr)}"
+    rates = f"{note}{percent(example.accuracy_out)} → {percent(example.accuracy_in)}"
+    figure.text(x / WIDTH, (top - CELL - 0.05) / height, number, color=colour, weight="bold", va="top", fontsize=8)
+    figure.text(x / WIDTH, (top - CELL - 0.19) / height, rates, color=SOFT, va="top", fontsize=7)
+
+
+def _arrow(figure: "Figure", y: float) -> None:
+    from matplotlib.patches import FancyArrowPatch
+
+    height = figure.get_figheight()
+    start, end = ((x / WIDTH, y / height) for x in (COLUMNS[0] + CELL + 0.12, COLUMNS[1] - 0.12))
+    figure.add_artist(FancyArrowPatch(start, end, arrowstyle="->", mutation_scale=9, color=SOFT, shrinkA=0, shrinkB=0))

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from memfluence import __version__
 from memfluence.datasets import Dataset
 from memfluence.errors import InputError, RunMismatchError, StoreError
-from memfluence.report._contents import INFLUENCE, MEMORIZED, Contents, contents_of
+from memfluence.report._contents import Contents, contents_of
+from memfluence.report._examples import INFLUENCE, MEMORIZED
 from memfluence.report._inputs import inputs_as_html
-from memfluence.report._numbers import approximate, count, percent, value
+from memfluence.report._numbers import approximate, class_name, count, percent, value
 from memfluence.report._sections import (
     carriers_as_html,
     escape,
@@ -74,7 +75,7 @@ def _data_of(run: "Run", spec: str | None) -> tuple[Dataset | None, str | None]:
 
 
 def _render(run: "Run", contents: Contents, data: Dataset | None, notice: str | None) -> str:
-    names = [_class_name(str(name)) for name in (data.class_names if data else run.info.dataset["class_names"])]
+    names = [class_name(str(name)) for name in (data.class_names if data else run.info.dataset["class_names"])]
     train_inputs, test_inputs = (
         inputs_as_html(data, split, contents.shown(split)) if data else {} for split in ("train", "test")
     )
@@ -130,10 +131,6 @@ def _precision(contents: Contents) -> str:
         f"Here a training example was seen by about {count(contents.trials_in)} models and left out of about"
         f" {count(contents.trials_out)}; {of_whom} standard error is about {value(contents.stderr, 3)}."
     )
-
-
-def _class_name(name: str) -> str:
-    return f"class {name}" if name.removeprefix("-").isdigit() else name  # a bare number among numbers says nothing
 
 
 def _short_name(name: str) -> str:

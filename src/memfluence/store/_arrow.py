@@ -1,11 +1,38 @@
-"""Arrow columns as NumPy arrays without `to_numpy`, which imports pandas."""
+"""Parquet files and Arrow columns, read with care for what Arrow does behind the scenes.
 
+`to_numpy` and `pq.read_table` import pandas. A pool thread of Arrow that drops the last reference to Python's memory
+while the interpreter ends aborts the whole process, so files are read into Arrow's own memory, on the calling thread.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-__all__ = ["as_array"]
+__all__ = ["as_array", "content_digest", "open_parquet", "read_bytes", "read_columns"]
+
+
+def read_bytes(path: Path) -> pa.Buffer:
+    """A whole file, in memory that belongs to Arrow."""
+    with pa.OSFile(str(path)) as file:
+        return file.read_buffer()
+
+
+def content_digest(content: Any) -> str:
+    """32 hex digits of bytes or of a buffer."""
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def open_parquet(content: pa.Buffer) -> pq.ParquetFile:
+    return pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+
+
+def read_columns(file: pq.ParquetFile, columns: Sequence[str]) -> pa.Table:
+    return file.read(columns=list(columns), use_threads=False)
 
 
 def as_array(column: Any) -> np.ndarray:

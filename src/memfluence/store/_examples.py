@@ -1,6 +1,5 @@
 """`examples-DIGEST.parquet`: the labels (and names) of all examples, so that a run can be read without its data."""
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from memfluence.errors import StoreError
-from memfluence.store._arrow import as_array
+from memfluence.store._arrow import as_array, content_digest, open_parquet, read_bytes, read_columns
 from memfluence.store._files import file_errors, publish
 
 __all__ = ["read_labels", "write_examples"]
@@ -34,7 +33,7 @@ def write_examples(
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table(columns), sink, compression="zstd", write_page_checksum=True)
     content = sink.getvalue().to_pybytes()
-    name = f"examples-{hashlib.blake2b(content, digest_size=16).hexdigest()}.parquet"
+    name = f"examples-{content_digest(content)}.parquet"
     publish(directory / name, content, replace=False)
     return name
 
@@ -42,11 +41,11 @@ def write_examples(
 def read_labels(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Codes of the training and of the test labels, verified against the digest in the file's name."""
     with file_errors(f"reading {path}"):
-        content = path.read_bytes()
-    if hashlib.blake2b(content, digest_size=16).hexdigest() != path.stem.rpartition("-")[2]:
+        content = read_bytes(path)
+    if content_digest(content) != path.stem.rpartition("-")[2]:
         raise StoreError(f"{path} is torn or altered; restore it from a copy of the run.")
-    with pq.ParquetFile(pa.BufferReader(content)) as file:  # pq.read_table would import pandas
-        table = file.read(columns=["split", "label"])
+    with open_parquet(content) as file:
+        table = read_columns(file, ["split", "label"])
     is_train = as_array(table["split"]) == "train"
     labels = as_array(table["label"]).astype(np.int64)
     return labels[is_train], labels[~is_train]

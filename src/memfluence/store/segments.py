@@ -9,7 +9,6 @@ A segment's name ends with the BLAKE2 digest of its bytes, so a torn file or a s
 included, is found before anything is parsed; Parquet's page checksums are written too, for other tools, and verified.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,7 @@ import pyarrow.parquet as pq
 
 from memfluence.errors import MemfluenceError
 from memfluence.records import Outcome
-from memfluence.store._arrow import as_array
+from memfluence.store._arrow import as_array, content_digest, open_parquet, read_bytes, read_columns
 from memfluence.store.bits import pack, packed_width
 
 __all__ = ["DamagedSegmentError", "Segment", "encode", "read", "segment_name", "trials_in"]
@@ -84,7 +83,7 @@ def encode(outcomes: Sequence[Outcome], identity: Mapping[str, str]) -> bytes:
 
 def segment_name(outcomes: Sequence[Outcome], content: bytes) -> str:
     numbers = [outcome.trial for outcome in outcomes]
-    return f"{min(numbers):09d}-{max(numbers):09d}-{len(numbers)}-{_content_digest(content)}.parquet"
+    return f"{min(numbers):09d}-{max(numbers):09d}-{len(numbers)}-{content_digest(content)}.parquet"
 
 
 def read(path: Path, identity: Mapping[str, str], widths: Mapping[str, int], *, extras: Sequence[str] = ()) -> Segment:
@@ -116,24 +115,20 @@ def trials_in(path: Path, identity: Mapping[str, str], details: Sequence[str] = 
 
 
 def _verified_table(path: Path, identity: Mapping[str, str], columns: list[str]) -> pa.Table:
-    content = path.read_bytes()
-    if _content_digest(content) != path.stem.rpartition("-")[2]:
+    content = read_bytes(path)
+    if content_digest(content) != path.stem.rpartition("-")[2]:
         raise DamagedSegmentError(f"{path} is torn or altered: its bytes do not match the digest in its name.")
     try:
-        with pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True) as file:
+        with open_parquet(content) as file:
             found = {k.decode(): v.decode() for k, v in (file.schema_arrow.metadata or {}).items()}
             for key, value in identity.items():
                 if found.get(key) != value:
                     raise DamagedSegmentError(
                         f"{path} belongs to another run: its {key} is {found.get(key)!r}, not {value!r}."
                     )
-            return file.read(columns=columns)
+            return read_columns(file, columns)
     except (pa.ArrowException, OSError) as error:
         raise DamagedSegmentError(f"{path} cannot be read as Parquet: {error}.") from error
-
-
-def _content_digest(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def _binary(rows: np.ndarray) -> pa.Array:
