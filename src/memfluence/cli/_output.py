@@ -11,8 +11,7 @@ __all__ = ["as_json", "duration", "number", "say", "size", "table"]
 
 def as_json(document: Any) -> None:
     """One JSON document on stdout; what cannot be estimated is null."""
-    json.dump(_plain(document), sys.stdout, allow_nan=False, ensure_ascii=False)
-    sys.stdout.write("\n")
+    sys.stdout.write(json.dumps(_plain(document), allow_nan=False, ensure_ascii=False) + "\n")
 
 
 def _plain(value: Any) -> Any:

@@ -12,7 +12,7 @@ from memfluence.report._examples import INFLUENCE, MEMORIZED, Carrier, Example, 
 from memfluence.report._histogram import Histogram, histogram
 
 if TYPE_CHECKING:
-    from memfluence.api import Run
+    from memfluence.runs import Run
 
 __all__ = ["Contents", "contents_of"]
 

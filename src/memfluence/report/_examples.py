@@ -10,7 +10,7 @@ from memfluence.estimators.counts import pair_counts
 from memfluence.findings import Pairs
 
 if TYPE_CHECKING:
-    from memfluence.api import Run
+    from memfluence.runs import Run
 
 __all__ = ["INFLUENCE", "MEMORIZED", "Carrier", "Example", "carriers_of", "training_examples"]
 

@@ -8,7 +8,7 @@ import numpy as np
 from memfluence.report._contents import Contents
 from memfluence.report._examples import MEMORIZED, Carrier, Example
 from memfluence.report._histogram import Histogram
-from memfluence.report._numbers import approximate, count, error, percent, value
+from memfluence.report._wording import approximate, count, error, percent, value
 
 __all__ = ["carriers_as_html", "gallery_as_html", "histogram_as_html", "notice_as_html", "pair_counts_as_html"]
 

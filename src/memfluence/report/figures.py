@@ -15,12 +15,12 @@ from memfluence.datasets import Dataset, to_images
 from memfluence.errors import InputError, StoreError
 from memfluence.report._examples import CARRIED, INFLUENCE, MEMORIZED, Example, carriers_of
 from memfluence.report._histogram import histogram
-from memfluence.report._numbers import class_name, count, error, percent, value
+from memfluence.report._wording import class_name, count, error, percent, value
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from memfluence.api import Run
+    from memfluence.runs import Run
 
 __all__ = ["histogram_figure", "pairs_figure"]
 

@@ -11,7 +11,7 @@ from memfluence.errors import InputError, RunMismatchError, StoreError
 from memfluence.report._contents import Contents, contents_of
 from memfluence.report._examples import INFLUENCE, MEMORIZED
 from memfluence.report._inputs import inputs_as_html
-from memfluence.report._numbers import approximate, class_name, count, percent, value
+from memfluence.report._wording import approximate, class_name, count, percent, value
 from memfluence.report._sections import (
     carriers_as_html,
     escape,
@@ -22,7 +22,7 @@ from memfluence.report._sections import (
 )
 
 if TYPE_CHECKING:
-    from memfluence.api import Run
+    from memfluence.runs import Run
 
 __all__ = ["write_report"]
 

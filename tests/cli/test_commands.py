@@ -1,0 +1,175 @@
+"""The commands as other people's scripts rely on them: names, JSON, exit codes, what goes to which stream."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from memfluence.cli import main
+
+LEARNER = """
+import numpy as np
+
+def learn(x, y, seed):
+    if seed % {fails_at} == 0:
+        raise ValueError("unlucky seed")
+    rng = np.random.default_rng(seed)
+    w = rng.normal(size=(x.shape[1], 2))
+    return lambda z: y[(((z @ w)[:, None] - (x @ w)[None]) ** 2).sum(-1).argmin(1)]
+"""
+DATA = "longtail?n_train=40&n_test=30&n_classes=3&seed=1"
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "learner.py").write_text(LEARNER.format(fails_at=10**9))
+
+
+class Shell:
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str, code: int = 0) -> str:
+        with pytest.raises(SystemExit) as stop:
+            main(arguments)
+        captured = self._capsys.readouterr()
+        assert (stop.value.code or 0) == code, captured.err
+        self.errors = captured.err
+        return captured.out
+
+    def json(self, *arguments: str, code: int = 0) -> Any:
+        return json.loads(self(*arguments, "--json", code=code))
+
+
+@pytest.fixture
+def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(capsys)
+
+
+def make_run(shell: Shell, *more: str) -> Any:
+    return shell.json("run", DATA, "--learner", "learner.py:learn", "--trials", "60", "--out", "run", *more)
+
+
+def test_run_and_status(shell: Shell) -> None:
+    status = make_run(shell)
+    assert status == shell.json("status", "run")
+    assert (status["trials"], status["trials_wanted"], status["trials_failed"]) == (60, 60, 0)
+    assert (status["n_train"], status["n_test"], status["learner"]) == (40, 30, "learn")
+    assert 0 < status["test_accuracy"] < status["accuracy_in"] <= 1
+    assert "60 of 60" in shell("status", "run")
+    text = shell("run", DATA, "--learner", "learner.py:learn", "--trials", "60", "--out", "run", "--quiet")
+    assert "Next: memfluence report run" in text
+
+
+def test_scores_follow_the_contract(shell: Shell) -> None:
+    make_run(shell)
+    document = shell.json("scores", "run", "--out", "scores.csv")
+    assert (document["n_train"], document["n_test"], document["trials"]) == (40, 30, 60)
+    assert len(document["train"]) == 40
+    needed = {"index", "label", "memorization", "stderr", "accuracy_in", "accuracy_out", "trials_in", "trials_out"}
+    for k, row in enumerate(document["train"]):
+        assert needed <= set(row)
+        assert row["index"] == k
+        assert row["trials_in"] + row["trials_out"] == 60
+        assert row["memorization"] == row["accuracy_in"] - row["accuracy_out"]
+        assert 0 < row["stderr"] < 0.5
+        assert row["lower"] <= row["memorization"] <= row["upper"]
+    csv = Path("scores.csv").read_text().splitlines()
+    assert csv[0].startswith("index,label,memorization,stderr")
+    assert len(csv) == 41
+    assert "The most memorized" in shell("scores", "run")
+
+
+def test_what_cannot_be_estimated_is_null(shell: Shell) -> None:
+    masks = np.random.default_rng(0).random((10, 40)) < 0.7
+    masks[:, 3] = True
+    np.save("masks.npy", masks)
+    make_run(shell, "--design", "explicit:masks.npy", "--trials", "10")
+    row = shell.json("scores", "run")["train"][3]
+    assert row["memorization"] is None
+    assert row["accuracy_out"] is None
+    assert row["stderr"] is None
+    assert (row["trials_in"], row["trials_out"]) == (10, 0)
+    assert row["accuracy_in"] is not None
+
+
+def test_pairs_follow_the_contract(shell: Shell) -> None:
+    make_run(shell)
+    document = shell.json("pairs", "run", "--mem", "0.1", "--infl", "0.1", "--out", "pairs.parquet")
+    summary = document["summary"]
+    assert {"pairs", "train_examples", "test_examples", "single_test_examples"} <= set(summary)
+    assert summary["pairs"] == len(document["pairs"]) > 0
+    assert summary["expected_by_chance"] > 0
+    assert "by chance" in summary["warning"]
+    keys = {"train_index", "test_index", "label", "influence", "stderr", "memorization"}
+    values = [row["influence"] for row in document["pairs"]]
+    assert all(keys <= set(row) for row in document["pairs"])
+    assert values == sorted(values, reverse=True)
+    assert min(values) >= 0.1
+    more = shell.json("pairs", "run", "--mem", "0.1", "--infl", "0.1", "--any-class")
+    assert more["summary"]["pairs"] > summary["pairs"]
+    assert Path("pairs.parquet").stat().st_size > 0
+    assert "By chance alone" in shell("pairs", "run", "--mem", "0.1", "--infl", "0.1")
+    assert "0 pairs" in shell("pairs", "run", "--mem", "1", "--infl", "1")
+
+
+def test_failed_trials_end_with_code_1_and_the_command_to_retry_them(shell: Shell) -> None:
+    Path("learner.py").write_text(LEARNER.format(fails_at=7))
+    status = json.loads(
+        shell("run", DATA, "--learner", "learner.py:learn", "--trials", "60", "--out", "run", "--json", code=1)
+    )
+    assert status["trials_failed"] > 0
+    assert status["trials"] + status["trials_failed"] == 60
+    assert "unlucky seed" in shell.errors
+    assert "--retry-failed" in shell.errors
+    again = shell.json("run", DATA, "--learner", "learner.py:learn", "--trials", "60", "--out", "run", code=1)
+    assert again["trials"] == status["trials"]
+
+
+def test_export_import_and_compare(shell: Shell) -> None:
+    make_run(shell)
+    assert shell.json("export", "run", "trials.npz", "--trials")["bytes"] > 0
+    done = shell.json("import", "trials.npz", "--out", "copy")
+    assert (done["added"], done["trials"]) == (60, 60)
+    assert shell.json("scores", "copy") == shell.json("scores", "run")
+    assert shell.json("compare", "run", "copy")["memorization"]["pearson"] == pytest.approx(1)
+    shell("export", "run", "published.npz")
+    shell("export", "run", "pairs.npz", "--pairs", "--mem", "0.1", "--infl", "0.1")
+    assert shell.json("compare", "pairs.npz")["summary"]["pairs"] > 0
+    assert "pearson: 1.000" in shell("compare", "run", "published.npz")
+    # and the copy can be gone on with, since it knows its data, learner and plan
+    more = shell.json("run", DATA, "--learner", "learner.py:learn", "--trials", "80", "--out", "copy")
+    assert more["trials"] == 80
+
+
+def test_plan(shell: Shell) -> None:
+    found = shell.json("plan", DATA, "--learner", "learner.py:learn", "--trials", "500", "--keep", "0.5")
+    assert found["trials"] == 500
+    assert found["seconds"] > 0
+    assert found["largest_stderr"] == pytest.approx(0.5 * (2 / 250) ** 0.5)
+    assert "disk" in shell("plan", DATA, "--learner", "learner.py:learn", "--no-pilot")
+    assert not Path("runs").exists()
+
+
+def test_several_fractions_ask_which_one(shell: Shell) -> None:
+    make_run(shell, "--keep", "0.5,0.8")
+    shell("scores", "run", code=2)
+    assert "--keep" in shell.errors
+    assert shell.json("scores", "run", "--keep", "0.8")["train"][0]["trials_in"] > 15
+
+
+def test_shards_divide_the_groups(shell: Shell) -> None:
+    for part in ("1/3", "0/3"):
+        status = make_run(shell, "--shard", part)
+    assert status["trials"] == 40
+    assert make_run(shell)["trials"] == 60
+
+
+def test_version_and_help(shell: Shell) -> None:
+    assert shell("--version").strip() == "0.1.0"
+    assert "memfluence run digits" in shell("--help")
+    for command in ("run", "plan", "status", "scores", "pairs", "report", "compare", "export", "import"):
+        assert "--json" in shell(command, "--help")
