@@ -3,9 +3,12 @@
 import sys
 import time
 from types import TracebackType
-from typing import Protocol, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from memfluence.engines.events import Event, TrialDone, TrialFailed, WorkerLost
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = ["Progress", "ProgressListener", "Silent"]
 
@@ -69,7 +72,7 @@ class Progress:
         elif isinstance(event, WorkerLost):
             self.note(event.reason)
         if self._bar is not None:
-            self._bar.update(self._done, self._tail())
+            self._bar.update(self._done + self._failed, f"{self._pace()}, {self._tail()}")
         elif time.monotonic() - self._last_line >= _SECONDS_BETWEEN_LINES:
             self._last_line = time.monotonic()
             self.note(f"{self._done}/{self._total} trials, {self._pace()}, {self._tail()}")
@@ -87,7 +90,7 @@ class Progress:
         elapsed = time.monotonic() - self._started
         rate = (self._done - self._before + self._failed) / elapsed if elapsed > 0 else 0.0
         left = self._total - self._done - self._failed
-        return f"{rate:.1f} trials/s, {_duration(left / rate) if rate else 'unknown time'} left"
+        return f"{rate:.3g} trials/s, {_duration(left / rate) if rate else 'unknown time'} left"
 
     def __enter__(self) -> "Progress":
         return self
@@ -99,27 +102,16 @@ class Progress:
 
 
 class _Bar:
-    def __init__(self, console: object, total: int, done: int) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as RichProgress
-        from rich.text import Text
+    """Rich's bar with a pace of our own: outcomes come in bursts of a group, which its estimate takes for speed."""
 
-        class Speed(ProgressColumn):
-            def render(self, task: object) -> Text:
-                speed = getattr(task, "finished_speed", None) or getattr(task, "speed", None)
-                return Text(f"{speed:.1f} trials/s" if speed else "starting", style="progress.data.speed")
+    def __init__(self, console: "Console", total: int, done: int) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+        from rich.progress import Progress as RichProgress
 
         self._progress = RichProgress(
-            TextColumn("trials"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            Speed(),
-            TimeRemainingColumn(compact=True),
-            TextColumn("left  {task.fields[tail]}"),
-            console=console,  # type: ignore[arg-type]
-            refresh_per_second=4,
+            TextColumn("trials"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[tail]}"), console=console
         )
-        self._task = self._progress.add_task("trials", total=total, completed=done, tail="")
+        self._task = self._progress.add_task("trials", total=total, completed=done, tail="starting")
         self._progress.start()
 
     def update(self, done: int, tail: str) -> None:
