@@ -22,8 +22,8 @@ demo: $(INSTALLED)
 test: lint types unit
 
 lint: $(INSTALLED)
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks docs
+	$(BIN)/ruff format --check src tests benchmarks docs
 
 types: $(INSTALLED)
 	$(BIN)/mypy

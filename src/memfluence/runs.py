@@ -231,11 +231,11 @@ class Run:
             "made_by": made_by,
         }
 
-    def report(self, out: str | Path, *, dataset: str | None = None) -> Path:
+    def report(self, out: str | Path, *, dataset: str | None = None, keep: float | None = None) -> Path:
         """Write a page with the histogram, the most and least memorized examples and the top pairs; gives its path."""
         from memfluence.report import write_report
 
-        return write_report(self, Path(out), dataset=dataset)
+        return write_report(self, Path(out), dataset=dataset, keep=keep)
 
 
 def open_run(path: str | Path) -> Run:

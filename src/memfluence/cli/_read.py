@@ -153,12 +153,13 @@ def report(
         Path | None, typer.Option(help="Directory of the page.  [default: RUN/report]", show_default=False)
     ] = None,
     dataset: DatasetOption = None,
+    keep: KeepOption = None,
     json: JsonOption = False,
 ) -> None:
     """Write a page: histogram, most and least memorized examples, top pairs, with their images."""
     from memfluence.runs import open_run
 
-    page = open_run(run).report(out or run / "report", dataset=dataset)
+    page = open_run(run).report(out or run / "report", dataset=dataset, keep=keep)
     if json:
         as_json({"page": str(page)})
     else:

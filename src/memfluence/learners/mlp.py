@@ -102,12 +102,12 @@ class MLP:
             scaling = features.scaling([trial.kept for trial in runnable])
             models = self._trained(dataset, runnable, features, scaling, device)
             trained_seconds = (time.perf_counter() - started) / len(runnable)
-            name = device_name(device)
+            finite, name = models.finite(), device_name(device)
         for k, trial in enumerate(runnable):
             started = time.perf_counter()
             train_scores = models.scores(k, features.blocks(features.train, k, scaling))  # (n_train, n_classes)
             test_scores = models.scores(k, features.blocks(features.test, k, scaling))  # (n_test, n_classes)
-            if not (models.is_finite(k) and np.isfinite(train_scores).all() and np.isfinite(test_scores).all()):
+            if not (finite[k] and np.isfinite(train_scores).all() and np.isfinite(test_scores).all()):
                 results[trial.number] = Failure(
                     trial.number,
                     f"the model diverged: its weights or scores are not finite after training at the rate"
@@ -128,20 +128,17 @@ class MLP:
         scaling: "Scaling | None",
         device: "torch.device",
     ) -> "BatchedMLP":
-        import torch
-
         from memfluence.learners._torch.batched_mlp import BatchedMLP
         from memfluence.learners._torch.minibatches import minibatches
 
         widths = [features.train.shape[1], *self.hidden, dataset.n_classes]
         models = BatchedMLP(widths, [trial.generator("init") for trial in trials], device)
-        labels = torch.from_numpy(dataset.y_train).to(device)  # (n_train,)
         kept = [trial.kept for trial in trials]
         orders = [trial.generator("order") for trial in trials]
-        for step in minibatches(kept, orders, batch=self.batch, epochs=self.epochs, device=device):
+        steps = minibatches(kept, dataset.y_train, orders, batch=self.batch, epochs=self.epochs, device=device)
+        for step in steps:
             inputs = features.batch(step.rows, step.active, scaling)  # (active, width, n_features)
-            codes = labels.index_select(0, step.rows).view(step.active, 1, step.width)
-            models.step(inputs, codes, step.share, rate=self.rate, momentum=self.momentum)
+            models.step(inputs, step.labels, step.share, rate=self.rate, momentum=self.momentum)
         return models
 
 

@@ -1,7 +1,7 @@
 """What the page shows, taken from a run: facts, a histogram, some training examples, some pairs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -81,7 +81,11 @@ def contents_of(run: "Run", keep: float | None = None) -> Contents:
         most=training_examples(run, most, keep),
         least=training_examples(run, least, keep),
         pairs=pairs,
-        carriers=carriers_of(run, pairs, CARRIERS, keep),
+        # Only what is carried: a test example below the threshold is left to the figures.
+        carriers=[
+            replace(carrier, tests=carrier.tests[: carrier.pairs])
+            for carrier in carriers_of(run, pairs, CARRIERS, keep)
+        ],
     )
 
 

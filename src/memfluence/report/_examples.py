@@ -32,11 +32,11 @@ class Example:
 
 @dataclass(frozen=True)
 class Carrier:
-    """A memorized training example and the test examples that it carries, strongest first."""
+    """A memorized training example, and the test examples of its class that it influences most, strongest first."""
 
     train: Example
     tests: Sequence[Example]
-    more: int  # test examples that it carries beside these
+    pairs: int  # high-influence pairs that it is in; where fewer than `tests`, the others are below the threshold
 
 
 def training_examples(run: "Run", rows: Iterable[int], keep: float | None) -> list[Example]:
@@ -57,23 +57,24 @@ def carriers_of(run: "Run", pairs: Pairs, wanted: int, keep: float | None, *, sp
     order = np.sort(first)  # pairs come strongest first, so this is the order of the highest influence
     if spread and len(order) > wanted:
         order = order[np.linspace(0, len(order) - 1, wanted).astype(int)]
-    trains = pairs.train_index[order[:wanted]]
+    trains = training_examples(run, pairs.train_index[order[:wanted]], keep)
     return [
-        Carrier(example, *_carried(run, pairs, np.flatnonzero(pairs.train_index == example.index), keep))
-        for example in training_examples(run, trains, keep)
+        Carrier(train, _most_influenced(run, train, keep), int((pairs.train_index == train.index).sum()))
+        for train in trains
     ]
 
 
-def _carried(run: "Run", pairs: Pairs, rows: np.ndarray, keep: float | None) -> tuple[list[Example], int]:
-    """The test examples of the first of these pairs, and how many more there are."""
-    arms = run.influence_estimates(keep).arms
-    shown = rows[:CARRIED]
-    train, test = pairs.train_index[shown], pairs.test_index[shown]
-    right = pair_counts(arms.in_trials.mask, arms.in_trials.test_correct, train, test)  # (shown,)
-    accuracy_in = right / arms.trials_in[train]
-    columns = (pairs.influence[shown], pairs.stderr[shown], accuracy_in, accuracy_in - pairs.influence[shown])
-    examples = [
-        Example(int(index), int(run.label_codes[1][index]), *(float(column[k]) for column in columns))
-        for k, index in enumerate(test)
+def _most_influenced(run: "Run", train: Example, keep: float | None) -> list[Example]:
+    estimates = run.influence_estimates(keep)
+    labels = run.label_codes[1]
+    candidates = np.flatnonzero(labels == train.label)
+    values = estimates.block([train.index], candidates)[0]  # (candidates,)
+    tests = candidates[np.argsort(-values, kind="stable")[:CARRIED]]
+    trains = np.full_like(tests, train.index)
+    found = estimates.at(trains, tests)
+    arm = estimates.arms.in_trials
+    accuracy_in = pair_counts(arm.mask, arm.test_correct, trains, tests) / estimates.arms.trials_in[train.index]
+    columns = (found.value, found.stderr, accuracy_in, accuracy_in - found.value)
+    return [
+        Example(int(test), int(labels[test]), *(float(column[k]) for column in columns)) for k, test in enumerate(tests)
     ]
-    return examples, len(rows) - len(shown)

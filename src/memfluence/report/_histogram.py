@@ -20,7 +20,8 @@ class Histogram:
     @property
     def heights(self) -> np.ndarray:
         """Heights of the bars, (bins,) in 0..1, on a scale where one example among thousands can still be seen."""
-        return np.log1p(self.counts) / np.log1p(max(1, int(self.counts.max())))
+        heights: np.ndarray = np.log1p(self.counts) / np.log1p(max(1, int(self.counts.max())))
+        return heights
 
     @property
     def ticks(self) -> list[int]:

@@ -14,7 +14,8 @@ from memfluence.report._examples import Example
 __all__ = ["inputs_as_html"]
 
 FRAME = 96  # CSS pixels that a picture fills at most
-SMALL = 64  # up to this size pictures are shown pixel by pixel, and kept lossless
+SMALL = 64  # up to this size pictures are kept lossless and shown pixel by pixel,
+TINY = 16  # but not up to this one: the eye would see squares instead of a shape
 STORED = 160  # larger pictures are reduced to this, for screens with more than one pixel per CSS pixel
 LETTERS, CELL_LETTERS = 160, 24
 FEATURES = 6
@@ -63,7 +64,7 @@ def _picture(image: np.ndarray, name: str) -> str:
     scale = max(1, FRAME // longest) if longest <= SMALL else FRAME / longest
     height, width = (max(1, round(side * scale)) for side in image.shape[:2])
     data = base64.b64encode(content.getvalue()).decode()
-    shape = f'width="{width}" height="{height}"' + (' class="pixels"' if kind == "png" else "")
+    shape = f'width="{width}" height="{height}"' + (' class="pixels"' if TINY < longest <= SMALL else "")
     return f'<img {shape} alt="{escape(name)}" title="{escape(name)}" src="data:image/{kind};base64,{data}">'
 
 

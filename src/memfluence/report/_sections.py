@@ -79,8 +79,8 @@ def carriers_as_html(
     rows = []
     for carrier in carriers:
         tests = "".join(f"<li>{_card(test, names, test_inputs, 'test')}</li>" for test in carrier.tests)
-        if carrier.more:
-            tests += f'<li class="more">and {count(carrier.more)} more</li>'
+        if carrier.pairs > len(carrier.tests):
+            tests += f'<li class="more">and {count(carrier.pairs - len(carrier.tests))} more</li>'
         rows.append(f"<li>{_card(carrier.train, names, train_inputs, 'train')}{_ARROW}<ol>{tests}</ol></li>")
     return f'<ol class="carriers{_wide(train_inputs)}">{"".join(rows)}</ol>' if rows else ""
 
@@ -117,7 +117,8 @@ def _card(example: Example, names: Sequence[str], inputs: Inputs, split: str) ->
     left = min(100 * low, 97)  # what has no length is still seen
     without, seen = percent(example.accuracy_out), percent(example.accuracy_in)
     return (
-        f'<div class="card {kind}">{thumb}<span class="value">{value(example.value)} <small>± {error(example.stderr)}</small></span>'
+        f'<div class="card {kind}">{thumb}'
+        f'<span class="value">{value(example.value)} <small>± {error(example.stderr)}</small></span>'
         f'<b>{escape(names[example.label])}</b><span class="soft">{split} {example.index}</span>'
         f'<span class="range" aria-hidden="true"><i style="left:{left:.0f}%;width:{100 * high - left:.0f}%"></i></span>'
         f'<span class="soft" title="models that are right: {without} without the training example, {seen} with it">'

@@ -1,8 +1,8 @@
-"""Numbers as a reader of the page sees them; what is not known is a dash."""
+"""Numbers and names as a reader sees them; what is not known is a dash."""
 
 import math
 
-__all__ = ["UNKNOWN", "approximate", "class_name", "count", "error", "percent", "value"]
+__all__ = ["UNKNOWN", "approximate", "class_name", "count", "error", "percent", "short_name", "value"]
 
 UNKNOWN = "–"
 
@@ -21,13 +21,8 @@ def error(stderr: float) -> str:
 
 
 def percent(share: float, decimals: int = 0) -> str:
-    """98%; never 100% for less than all, nor 0% for more than none."""
-    if math.isnan(share):
-        return UNKNOWN
-    step = 10.0 ** -(decimals + 2)
-    if 0 < share < 1:
-        share = min(max(round(share, decimals + 2), step), 1 - step)
-    return f"{share:.{decimals}%}"
+    """98%."""
+    return UNKNOWN if math.isnan(share) else f"{round(share, decimals + 2) + 0.0:.{decimals}%}"  # + 0.0: never -0%
 
 
 def count(number: float) -> str:
@@ -43,3 +38,13 @@ def approximate(number: float) -> str:
 def class_name(name: str) -> str:
     """A class's name; a bare number among numbers would say nothing."""
     return f"class {name}" if name.removeprefix("-").isdigit() else name
+
+
+def short_name(dataset: str) -> str:
+    """A dataset's name for a heading: no directories, which are nobody's business, and no options."""
+    if dataset == "arrays":
+        return ""
+    if dataset.startswith("labels of "):  # of a trials file, which is all that is known
+        return dataset.removeprefix("labels of ")
+    scheme, _, place = dataset.partition("?")[0].partition(":")
+    return place.rstrip("/").rpartition("/")[2] if scheme in ("npz", "folder", "hf") and place else scheme

@@ -15,7 +15,8 @@ from memfluence.datasets import Dataset, to_images
 from memfluence.errors import InputError, StoreError
 from memfluence.report._examples import CARRIED, INFLUENCE, MEMORIZED, Example, carriers_of
 from memfluence.report._histogram import histogram
-from memfluence.report._wording import class_name, count, error, percent, value
+from memfluence.report._inputs import TINY
+from memfluence.report._wording import class_name, count, error, percent, short_name, value
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["histogram_figure", "pairs_figure"]
 
-ORANGE, BLUE, GREY, INK, SOFT = "#d55e00", "#0072b2", "#b9b3a9", "#1f1e1c", "#66625c"
-STYLE = {
+ORANGE, BLUE, GREY, INK, SOFT = "#d55e00", "#0072b2", "#918b81", "#1f1e1c", "#66625c"
+STYLE: dict[str, Any] = {
     "font.size": 8,
     "text.color": INK,
     "axes.edgecolor": SOFT,
@@ -44,7 +45,8 @@ COLUMNS = (0.1, *(1.52 + 1.14 * k for k in range(CARRIED)))
 
 
 def pairs_figure(run: "Run", dataset: Dataset, path: Path, rows: int = 5, *, keep: float | None = None) -> Path:
-    """The paper's figures 4 to 6: a memorized training example in each row, and the test examples that it carries.
+    """The paper's figures 4 to 6: in each row a memorized training example and the four test examples of its class
+    that it influences most, grey where the influence is below 0.15.
 
     The rows are spread evenly over all training examples in high-influence pairs, in the order of their highest
     influence, so that the strongest are not the only ones seen. Gives `path`.
@@ -63,8 +65,9 @@ def pairs_figure(run: "Run", dataset: Dataset, path: Path, rows: int = 5, *, kee
             name = class_name(dataset.class_names[carrier.train.label])
             _cell(figure, COLUMNS[0], top, train[carrier.train.index], carrier.train, ORANGE, f"{name}, ")
             _arrow(figure, top - CELL / 2)
-            for x, one in zip(COLUMNS[1:], carrier.tests):
-                _cell(figure, x, top, test[one.index], one, BLUE)
+            for k, one in enumerate(carrier.tests):
+                colour = BLUE if k < carrier.pairs else SOFT
+                _cell(figure, COLUMNS[1 + k], top, test[one.index], one, colour)
     return path
 
 
@@ -73,12 +76,13 @@ def histogram_figure(run: "Run", path: Path, *, keep: float | None = None) -> Pa
     chart = histogram(run.estimate_memorization(keep).value)
     memorized = int(chart.counts[chart.edges[:-1] >= MEMORIZED].sum())
     with _figure(path, 5.5, 2.6) as figure:
-        axes = figure.add_axes((0.11, 0.19, 0.86, 0.66))
+        axes = figure.add_axes((0.13, 0.19, 0.84, 0.62))
         colours = [ORANGE if edge >= MEMORIZED else GREY for edge in chart.edges[:-1]]
         axes.bar(chart.edges[:-1], chart.counts, np.diff(chart.edges), align="edge", color=colours, edgecolor="white")
         axes.set_yscale("function", functions=(np.log1p, np.expm1))  # one example among thousands can still be seen
         axes.set_yticks(chart.ticks, [count(tick) for tick in chart.ticks])
         axes.set_xlim(chart.edges[0], 1)
+        axes.set_xticks(np.arange(np.ceil(4 * chart.edges[0]), 5) / 4)
         axes.axvline(MEMORIZED, color=INK, linewidth=1)
         axes.annotate(
             f"{count(memorized)} at {value(MEMORIZED)} or above",
@@ -90,8 +94,8 @@ def histogram_figure(run: "Run", path: Path, *, keep: float | None = None) -> Pa
         )
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_xlabel("memorization")
-        axes.set_ylabel("training examples (log scale)")
-        figure.text(0.11, 0.93, _about(run), color=SOFT)
+        axes.set_ylabel("training examples\n(log scale)")
+        figure.text(0.13, 0.92, _about(run), color=SOFT)
     return path
 
 
@@ -103,7 +107,10 @@ def _figure(path: Path, width: float, height: float) -> "Iterator[Figure]":
 
     if path.suffix not in METADATA:
         raise InputError(f"{path} must end in one of {', '.join(METADATA)}; got {path.suffix or 'no suffix'!r}.")
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **STYLE}):
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # not the reader's own settings, so that the same run gives the same figure
+        settings: Any = matplotlib.rcParams
+        settings.update(STYLE)
         figure = Figure(figsize=(width, height), facecolor="white")
         yield figure
         try:
@@ -118,11 +125,9 @@ def _figure(path: Path, width: float, height: float) -> "Iterator[Figure]":
 def _about(run: "Run") -> str:
     """What the figure is about, n and t included."""
     learner = (run.info.learner or {}).get("name")
-    name = str(run.info.dataset["name"]).partition("?")[0].partition(":")[0]
-    return (
-        f"{name}{f', {learner}' if learner else ''}: {count(run.info.n_train)} training examples,"
-        f" {count(len(run.trials))} models"
-    )
+    name = short_name(str(run.info.dataset["name"]))
+    what = ", ".join(part for part in (name, learner) if part)
+    return f"{what}{': ' if what else ''}{count(run.info.n_train)} training examples, {count(len(run.trials))} models"
 
 
 def _images(dataset: Dataset, inputs: Any, examples: Sequence[Example]) -> dict[int, np.ndarray]:
@@ -139,16 +144,16 @@ def _images(dataset: Dataset, inputs: Any, examples: Sequence[Example]) -> dict[
 def _heading(figure: "Figure", about: str, height: float) -> None:
     figure.text(COLUMNS[0] / WIDTH, 1 - 0.08 / height, about, color=SOFT, va="top")
     for x, what, measure, colour in (
-        (COLUMNS[0], "memorized\ntraining example", "", ORANGE),
+        (COLUMNS[0], "memorized\ntraining example", "memorization", ORANGE),
         (
             COLUMNS[1],
             "test examples that it carries",
-            "models that are right: without → with the training example",
+            f"influence (grey: below {value(INFLUENCE)}); models that are right without → with the training example",
             BLUE,
         ),
     ):
         figure.text(x / WIDTH, 1 - 0.62 / height, what, color=colour, weight="bold", va="bottom", linespacing=1.15)
-        figure.text(x / WIDTH, 1 - 0.64 / height, measure, color=SOFT, va="top", fontsize=7)
+        figure.text(x / WIDTH, 1 - 0.65 / height, measure, color=SOFT, va="top", fontsize=7)
 
 
 def _cell(
@@ -157,9 +162,11 @@ def _cell(
     """An image with its value below; x and top in inches from the lower left corner."""
     height = figure.get_figheight()
     axes = figure.add_axes((x / WIDTH, (top - CELL) / height, CELL / WIDTH, CELL / height), anchor="SW")
-    axes.imshow(image, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+    scaling = "bicubic" if max(image.shape[:2]) <= TINY else "nearest"
+    axes.imshow(image, cmap="gray", vmin=0, vmax=255, interpolation=scaling)
     axes.set_axis_off()
-    number = f"{value(example.value)} ± {error(example.stderr)}"
+    rounds_up = round(example.value, 2) >= INFLUENCE > example.value  # 0.148 is grey, so it must not read 0.15
+    number = f"{value(example.value, 3 if rounds_up else 2)} ± {error(example.stderr)}"
     rates = f"{note}{percent(example.accuracy_out)} → {percent(example.accuracy_in)}"
     figure.text(x / WIDTH, (top - CELL - 0.05) / height, number, color=colour, weight="bold", va="top", fontsize=8)
     figure.text(x / WIDTH, (top - CELL - 0.19) / height, rates, color=SOFT, va="top", fontsize=7)

@@ -1,5 +1,7 @@
 """The page: one HTML file that needs nothing but itself, the same bytes for the same run."""
 
+import math
+from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -11,15 +13,14 @@ from memfluence.errors import InputError, RunMismatchError, StoreError
 from memfluence.report._contents import Contents, contents_of
 from memfluence.report._examples import INFLUENCE, MEMORIZED
 from memfluence.report._inputs import inputs_as_html
-from memfluence.report._wording import approximate, class_name, count, percent, value
 from memfluence.report._sections import (
     carriers_as_html,
-    escape,
     gallery_as_html,
     histogram_as_html,
     notice_as_html,
     pair_counts_as_html,
 )
+from memfluence.report._wording import approximate, class_name, count, percent, short_name, value
 
 if TYPE_CHECKING:
     from memfluence.runs import Run
@@ -79,14 +80,13 @@ def _render(run: "Run", contents: Contents, data: Dataset | None, notice: str | 
     train_inputs, test_inputs = (
         inputs_as_html(data, split, contents.shown(split)) if data else {} for split in ("train", "test")
     )
-    name = _short_name(data.name if data else str(run.info.dataset["name"]))
+    name = short_name(data.name if data else str(run.info.dataset["name"]))
     learner = (run.info.learner or {}).get("name")
     heading = (f"What {learner} memorizes" if learner else "What is memorized") + (f" in {name}" if name else "")
     notices = [notice] if notice else []
     if contents.other_keeps:
         others = ", ".join(f"{fraction:g}" for fraction in contents.other_keeps)
         notices.append(f"This page is about the trials that keep {contents.keep:g}; the run also has {others}.")
-    n_train, n_test = run.info.n_train, run.info.n_test
     templates = files("memfluence.report") / "templates"
     return Template((templates / "page.html").read_text(encoding="utf-8")).substitute(
         style=(templates / "style.css").read_text(encoding="utf-8").strip(),
@@ -98,11 +98,9 @@ def _render(run: "Run", contents: Contents, data: Dataset | None, notice: str | 
         accuracy_in=percent(contents.accuracy_in, 1),
         accuracy_out=percent(contents.accuracy_out, 1),
         test_accuracy=percent(contents.test_accuracy, 1),
-        n_train=count(n_train),
-        n_test=count(n_test),
         trials=count(contents.trials),
         memorized=count(contents.memorized),
-        share=percent(contents.memorized / n_train, 1),
+        share=percent(contents.memorized / run.info.n_train, 1),
         by_chance=approximate(contents.pairs.expected_by_chance),
         n_pairs=count(len(contents.pairs)),
         precision=_precision(contents),
@@ -126,18 +124,11 @@ def _lead(run: "Run", contents: Contents) -> str:
 
 
 def _precision(contents: Contents) -> str:
-    of_whom = "a memorized example's" if contents.memorized else "a typical"
-    return (
+    seen = (
         f"Here a training example was seen by about {count(contents.trials_in)} models and left out of about"
-        f" {count(contents.trials_out)}; {of_whom} standard error is about {value(contents.stderr, 3)}."
+        f" {count(contents.trials_out)}"
     )
-
-
-def _short_name(name: str) -> str:
-    """A dataset's name for a heading: no directories, which are nobody's business, and no options."""
-    if name == "arrays":
-        return ""
-    if name.startswith("labels of "):  # of a trials file, which is all that is known
-        return name.removeprefix("labels of ")
-    scheme, _, place = name.partition("?")[0].partition(":")
-    return place.rstrip("/").rpartition("/")[2] if scheme in ("npz", "folder", "hf") and place else scheme
+    if math.isnan(contents.stderr):
+        return f"{seen}."
+    of_whom = "a memorized example's" if contents.memorized else "a typical"
+    return f"{seen}; {of_whom} standard error is about {value(contents.stderr, 3)}."

@@ -20,13 +20,19 @@ import torch
 
 __all__ = ["BatchedMLP"]
 
-_Layer = tuple[torch.Tensor, torch.Tensor]  # weight, bias
+_Shape = tuple[int, int, int]
+_Layers = list[tuple[torch.Tensor, torch.Tensor]]  # weight and bias of each layer, the output layer last
 
 
 @dataclass(frozen=True)
 class _Workspace:
-    """Memory for one shape of step. Fresh arrays of a megabyte would cost more in page faults than in arithmetic."""
+    """What steps of one shape work on: the parameters of their models, and memory for what they compute.
 
+    Fresh arrays of a megabyte would cost more in page faults than the arithmetic on them.
+    """
+
+    layers: _Layers
+    velocities: _Layers
     activations: list[torch.Tensor]  # (active, width, n_out) per hidden layer
     deltas: list[torch.Tensor]  # the loss's gradient by each of these
     scores: torch.Tensor  # (active, n_classes, width)
@@ -41,14 +47,13 @@ class BatchedMLP:
 
         Layer by layer, first the weights (n_out, n_in) in C order, then the biases (n_out,), as float32.
         """
-        self._models = len(generators)
-        self._hidden, n_classes = list(widths[1:-1]), widths[-1]
-        shapes: list[tuple[int, int, int]] = []
-        for n_in, n_out in zip(widths, self._hidden):
-            shapes += [(self._models, n_in, n_out), (self._models, 1, n_out)]
-        shapes += [(self._models, n_classes, widths[-2]), (self._models, n_classes, 1)]
-        # One flat array for all layers, so that an update is one call; each layer is a contiguous part of it.
-        drawn = torch.empty(sum(math.prod(shape) for shape in shapes))
+        self._models, self._hidden, self._n_classes = len(generators), list(widths[1:-1]), widths[-1]
+        shapes: list[tuple[_Shape, _Shape]] = [
+            ((self._models, n_in, n_out), (self._models, 1, n_out)) for n_in, n_out in zip(widths, self._hidden)
+        ]
+        shapes.append(((self._models, self._n_classes, widths[-2]), (self._models, self._n_classes, 1)))
+        # One flat array for all layers, so that an update is one call; each weight and bias is a contiguous part of it.
+        drawn = torch.empty(sum(math.prod(shape) for pair in shapes for shape in pair))
         layers = _parts(drawn, shapes)
         for k, generator in enumerate(generators):
             for (weight, bias), n_in in zip(layers, widths):
@@ -57,8 +62,7 @@ class BatchedMLP:
                 bias[k] = _uniform(generator, bias[k].numel(), n_in).view(bias[k].shape)
         self._parameters = drawn.to(device)
         self._velocity = torch.zeros_like(self._parameters)
-        self._layers = _parts(self._parameters, shapes)
-        self._velocities = _parts(self._velocity, shapes)
+        self._layers, self._velocities = _parts(self._parameters, shapes), _parts(self._velocity, shapes)
         self._minus_one = torch.full((1,), -1.0, device=device)
         self._workspaces: dict[tuple[int, int], _Workspace] = {}
 
@@ -73,43 +77,39 @@ class BatchedMLP:
     ) -> None:
         """One step of the first `active` models on the mean cross-entropy of each one's own examples."""
         active, width, _ = inputs.shape
-        everyone = active == self._models
-        layers = self._layers if everyone else _first(self._layers, active)
-        velocities = self._velocities if everyone else _first(self._velocities, active)
         space = self._workspace(active, width)
-        alpha = -rate / width if share is None else -rate
 
-        activations = [inputs]
-        for (weight, bias), out in zip(layers, space.activations):
-            activations.append(torch.baddbmm(bias, activations[-1], weight, out=out).relu_())  # (active, width, n_out)
-        weight, bias = layers[-1]
-        torch.baddbmm(bias, weight, activations[-1].mT, out=space.scores)  # (active, n_classes, width)
+        below = inputs
+        for (weight, bias), out in zip(space.layers, space.activations):
+            below = torch.baddbmm(bias, below, weight, out=out).relu_()  # (active, width, n_out)
+        weight_above, bias = space.layers[-1]
+        torch.baddbmm(bias, weight_above, below.mT, out=space.scores)  # (active, n_classes, width)
         error = torch.softmax(space.scores, 1, out=space.error)  # (active, n_classes, width)
         error.scatter_add_(1, labels, self._minus_one.expand_as(labels))
         if share is not None:
             error *= share
+        alpha = -rate / width if share is None else -rate
 
-        # Backward, from the output down; weights move last, so every layer below sees those of the forward pass.
-        velocity, bias_velocity = velocities[-1]
-        velocity.baddbmm_(error, activations[-1], beta=momentum, alpha=alpha)
+        # Backward, from the output down. Weights move last: every layer sees those of the forward pass.
+        velocity, bias_velocity = space.velocities[-1]
+        velocity.baddbmm_(error, below, beta=momentum, alpha=alpha)
         bias_velocity.mul_(momentum).add_(error.sum(2, keepdim=True), alpha=alpha)
+        above = error.mT  # (active, width, n_classes)
         for layer in reversed(range(len(self._hidden))):
-            weight_above = layers[layer + 1][0]
-            if layer == len(self._hidden) - 1:
-                delta = torch.bmm(error.mT, weight_above, out=space.deltas[layer])  # (active, width, n_out)
-            else:
-                delta = torch.bmm(space.deltas[layer + 1], weight_above.mT, out=space.deltas[layer])
-            _through_relu(delta, activations[layer + 1])
-            velocity, bias_velocity = velocities[layer]
-            velocity.baddbmm_(activations[layer].mT, delta, beta=momentum, alpha=alpha)
+            delta = torch.bmm(above, weight_above, out=space.deltas[layer])  # (active, width, n_out)
+            _through_relu(delta, space.activations[layer])
+            below = space.activations[layer - 1] if layer else inputs
+            velocity, bias_velocity = space.velocities[layer]
+            velocity.baddbmm_(below.mT, delta, beta=momentum, alpha=alpha)
             bias_velocity.mul_(momentum).add_(delta.sum(1, keepdim=True), alpha=alpha)
+            above, weight_above = delta, space.layers[layer][0].mT
 
-        if everyone:
+        if active == self._models:
             self._parameters += self._velocity
             return
-        for (weight, bias), (velocity, bias_velocity) in zip(layers, velocities):
-            weight += velocity
-            bias += bias_velocity
+        for parameters, velocities in zip(space.layers, space.velocities):
+            for parameter, move in zip(parameters, velocities):
+                parameter += move
 
     def scores(self, model: int, blocks: Iterable[torch.Tensor]) -> np.ndarray:
         """Logits (n, n_classes) of one model for inputs that come in blocks (rows, n_in)."""
@@ -121,18 +121,21 @@ class BatchedMLP:
             found.append(torch.addmm(bias[model].T, values, weight[model].T).cpu().numpy())
         return np.concatenate(found)
 
-    def is_finite(self, model: int) -> bool:
-        return all(bool(part[model].isfinite().all()) for layer in self._layers for part in layer)
+    def finite(self) -> np.ndarray:
+        """Which models (models,) have finite parameters alone."""
+        parts = [part.isfinite().flatten(1).all(1) for layer in self._layers for part in layer]  # (models,) each
+        return torch.stack(parts).all(0).cpu().numpy()
 
     def _workspace(self, active: int, width: int) -> _Workspace:
         if (active, width) not in self._workspaces:
             empty = self._parameters.new_empty
-            n_classes = self._layers[-1][0].shape[1]
             self._workspaces[active, width] = _Workspace(
+                layers=[(weight[:active], bias[:active]) for weight, bias in self._layers],
+                velocities=[(weight[:active], bias[:active]) for weight, bias in self._velocities],
                 activations=[empty(active, width, n_out) for n_out in self._hidden],
                 deltas=[empty(active, width, n_out) for n_out in self._hidden],
-                scores=empty(active, n_classes, width),
-                error=empty(active, n_classes, width),
+                scores=empty(active, self._n_classes, width),
+                error=empty(active, self._n_classes, width),
             )
         return self._workspaces[active, width]
 
@@ -142,15 +145,16 @@ def _uniform(generator: np.random.Generator, size: int, n_in: int) -> torch.Tens
     return torch.from_numpy((2 * drawn - 1) * np.float32(1 / math.sqrt(n_in)))
 
 
-def _parts(flat: torch.Tensor, shapes: Sequence[tuple[int, int, int]]) -> list[_Layer]:
-    """A flat array as (weight, bias) of each layer; the output layer is (n_classes, n_in), the others (n_in, n_out)."""
-    ends = np.cumsum([math.prod(shape) for shape in shapes]).tolist()
-    parts = [flat[start:end].view(shape) for start, end, shape in zip([0, *ends], ends, shapes)]
-    return list(zip(parts[::2], parts[1::2]))
-
-
-def _first(layers: Sequence[_Layer], active: int) -> list[_Layer]:
-    return [(weight[:active], bias[:active]) for weight, bias in layers]
+def _parts(flat: torch.Tensor, shapes: Sequence[tuple[_Shape, _Shape]]) -> _Layers:
+    """A flat array as weight and bias of each layer; hidden weights are (n_in, n_out), the output's (n_out, n_in)."""
+    layers, start = [], 0
+    for pair in shapes:
+        parts = []
+        for shape in pair:
+            parts.append(flat[start : start + math.prod(shape)].view(shape))
+            start += math.prod(shape)
+        layers.append((parts[0], parts[1]))
+    return layers
 
 
 def _through_relu(gradient: torch.Tensor, activation: torch.Tensor) -> None:

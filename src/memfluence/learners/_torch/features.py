@@ -37,8 +37,7 @@ class Features:
     train: torch.Tensor  # (n_train, n_features)
     test: torch.Tensor  # (n_test, n_features)
     scaled: bool  # once for all models
-    # Memory of batches by their number of rows: fresh arrays cost page faults.
-    _spaces: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
+    _spaces: dict[tuple[int, int], tuple[torch.Tensor, ...]] = field(default_factory=dict)  # memory of batches
 
     def scaling(self, kept: Sequence[np.ndarray]) -> Scaling | None:
         """The scaling of models that keep these rows, from these rows alone; None where inputs are scaled already."""
@@ -55,14 +54,16 @@ class Features:
 
     def batch(self, rows: torch.Tensor, models: int, scaling: Scaling | None) -> torch.Tensor:
         """Training inputs (models, width, n_features) float32 of the first models; valid until the next call."""
-        if len(rows) not in self._spaces:
-            raw = self.train.new_empty(len(rows), self.train.shape[1])
-            self._spaces[len(rows)] = raw, raw.to(torch.float32)
-        raw, batch = (space.view(models, -1, self.train.shape[1]) for space in self._spaces[len(rows)])
-        torch.index_select(self.train, 0, rows, out=raw.view(len(rows), -1))
-        if scaling is None:
-            return raw
-        return torch.sub(raw, scaling.shift[:models], out=batch).mul_(scaling.factor[:models])
+        key = (models, len(rows))
+        if key not in self._spaces:  # made once: fresh arrays cost page faults
+            flat = self.train.new_empty(len(rows), self.train.shape[1])
+            raw = flat.view(models, -1, self.train.shape[1])
+            self._spaces[key] = flat, raw, raw if scaling is None else raw.to(torch.float32)
+        flat, raw, batch = self._spaces[key]
+        torch.index_select(self.train, 0, rows, out=flat)
+        if scaling is not None:
+            torch.sub(raw, scaling.shift[:models], out=batch).mul_(scaling.factor[:models])
+        return batch
 
     def blocks(self, inputs: torch.Tensor, model: int, scaling: Scaling | None) -> Iterator[torch.Tensor]:
         """All of a split as one model sees it, as blocks (rows, n_features) float32."""
@@ -80,7 +81,7 @@ def load_features(dataset: Dataset, device: torch.device) -> Features:
     for rows in splits:
         # Copied into torch's own memory, which is aligned the same way in every process: products' bits depend on it.
         tensor = torch.empty(rows.shape, dtype=torch.float32 if exact else torch.float64)
-        values = tensor.numpy()
+        values = tensor.numpy()  # (n, n_features)
         if dataset.value_range is None:
             values[...] = rows
         else:

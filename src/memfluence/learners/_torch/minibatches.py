@@ -29,6 +29,7 @@ class Minibatch:
     """One step of the first `active` models on `width` examples each."""
 
     rows: torch.Tensor  # (active * width,) rows of the training inputs
+    labels: torch.Tensor  # (active, 1, width) their class codes
     active: int
     width: int
     share: torch.Tensor | None  # (active, 1, width) weight of each example; None where all are 1 / width
@@ -36,6 +37,7 @@ class Minibatch:
 
 def minibatches(
     kept: Sequence[np.ndarray],  # one (subset_size,) per model, the largest first, none empty
+    labels: np.ndarray,  # (n_train,) class codes
     orders: Sequence[np.random.Generator],
     *,
     batch: int,
@@ -47,12 +49,17 @@ def minibatches(
     order = np.empty((len(kept), len(shapes) * batch), dtype=np.int64)  # (models, steps * batch)
     order[:] = [rows[:1] for rows in kept]  # what fills up short batches
     for _ in range(epochs):
-        for k, rows in enumerate(kept):
-            order[k, : len(rows)] = orders[k].permutation(rows)
-        by_step = np.ascontiguousarray(order.reshape(len(kept), len(shapes), batch).swapaxes(0, 1))
-        for rows_of_step, shape in zip(torch.from_numpy(by_step).to(device), shapes):  # (models, batch) each
-            rows_of_active = rows_of_step[: shape.active, : shape.width].reshape(-1)
-            yield Minibatch(rows_of_active, shape.active, shape.width, shape.share)
+        for own, generator, subset in zip(order, orders, kept):
+            own[: len(subset)] = generator.permutation(subset)
+        by_step = np.ascontiguousarray(order.reshape(len(kept), len(shapes), 1, batch).transpose(1, 0, 2, 3))
+        rows_by_step, labels_by_step = (
+            torch.from_numpy(by_step).to(device),
+            torch.from_numpy(labels[by_step]).to(device),
+        )
+        for rows, codes, shape in zip(rows_by_step, labels_by_step, shapes):  # (models, 1, batch) each
+            if (shape.active, shape.width) != (len(kept), batch):
+                rows, codes = (part[: shape.active, :, : shape.width].contiguous() for part in (rows, codes))
+            yield Minibatch(rows.view(-1), codes, shape.active, shape.width, shape.share)
 
 
 def _shapes(sizes: Sequence[int], batch: int, device: torch.device) -> list[_Shape]:
