@@ -41,7 +41,7 @@ def test_the_example_of_the_readme() -> None:
     top = run.influence(top_k=4)
     assert top.index.shape == (1197, 4)
     full = run.influence()
-    assert (np.take_along_axis(full, top.index.T, axis=0).T == top.value).all()
+    assert (top.value == np.take_along_axis(full, top.index.T, axis=0).T).all()
     again = mf.open("runs/digits")
     assert again.memorization().equals(table)
     with pytest.warns(MemfluenceWarning):  # 40 trials: chance, or no pairs
@@ -167,7 +167,7 @@ def test_explicit_masks_and_examples_never_left_out_are_nan() -> None:
 
 def test_several_keep_fractions_are_estimated_apart() -> None:
     run = mf.run(blobs(), learner=GaussianNB(), keep=[0.5, 0.8], trials=40, out="run", progress=False)
-    with pytest.raises(InputError, match="0.5"):
+    with pytest.raises(InputError, match=r"0\.5"):
         run.memorization()
     assert (run.memorization(keep=0.5).trials_in + run.memorization(keep=0.5).trials_out == 20).all()
     assert run.memorization(keep=0.8).trials_in.mean() == pytest.approx(16)

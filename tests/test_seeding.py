@@ -28,7 +28,7 @@ def test_the_streams_never_change() -> None:
 
 def test_integer_seeds_fit_scikit_learn() -> None:
     seeds = [integer_seed(3, "learner", trial) for trial in range(1000)]
-    assert 0 <= min(seeds)
+    assert min(seeds) >= 0
     assert max(seeds) < 2**31
     assert len(set(seeds)) == 1000
 
@@ -52,7 +52,7 @@ def test_random_subset_is_uniform() -> None:
 
 def test_equal_draws_at_the_border_still_give_the_size() -> None:
     class Ties:
-        class bit_generator:  # noqa: N801
+        class bit_generator:
             @staticmethod
             def random_raw(n: int) -> np.ndarray:
                 return np.zeros(n, dtype=np.uint64)

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from engines.commands import DATA, SLOW_LEARNER, memfluence, scores_of, start
 
 FUNCTION = ["run", DATA, "--learner", "learner.py:learn", "--trials", "300", "--seed", "4"]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import SmallWorld
 
 import memfluence as mf
+from conftest import SmallWorld
 from memfluence.errors import InputError, RunMismatchError, StoreError
 from memfluence.exchange import read_published, rows, write_table
 from memfluence.store import TrialStore, unpack

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from conftest import SmallWorld
 
+from conftest import SmallWorld
 from memfluence.errors import InputError, RunMismatchError, StoreError
 from memfluence.records import Failure, Kind
 from memfluence.store import SegmentWriter, TrialStore, _files

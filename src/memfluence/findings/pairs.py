@@ -176,5 +176,5 @@ def _warning(found: int, permuted_counts: list[int], mem: float, infl: float) ->
     return (
         f"About {by_chance:,.0f} pairs would be selected by chance alone (permuted masks, same thresholds), against"
         f" {found:,} found, so {'most' if by_chance > found / 2 else 'many'} of them may be noise; run more trials"
-        " or raise --infl."
+        " or raise the influence threshold."
     )
