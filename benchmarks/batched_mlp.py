@@ -1,6 +1,6 @@
 """How much faster memfluence trains many small models than a plain PyTorch loop, on this machine.
 
-    python benchmarks/batched_mlp.py [--trials 4000] [--plain 60] [--repeats 3] [--out FILE.json]
+    python benchmarks/batched_mlp.py [--trials 4000] [--plain 100] [--repeats 3] [--out FILE.json]
 
 The recipe is the same on both sides: digits (600 train, 1197 test), subsets of 420, a network 64-128-10 with ReLU, SGD
 at rate 0.1 with momentum 0.9, batches of 64, 30 epochs, then all 1797 examples scored. The plain side is what a
@@ -150,7 +150,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=4000, help="models that memfluence trains")
     parser.add_argument(
-        "--plain", type=int, default=60, help="models that the plain loop trains, for each thread count"
+        "--plain", type=int, default=100, help="models that the plain loop trains, for each thread count"
     )
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)

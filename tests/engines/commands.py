@@ -5,13 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-# A learner that is cheap, random, uses its seed, and takes long enough per trial to be killed in the middle.
-SLOW_LEARNER = """
+# A learner that is cheap, random and uses its seed; PAUSE makes it take long enough to be killed in the middle.
+LEARNER = """
+import os
 import time
 import numpy as np
 
 def learn(x, y, seed):
-    time.sleep(0.01)
+    time.sleep(float(os.environ.get("PAUSE", "0")))
     rng = np.random.default_rng(seed)
     directions = rng.normal(size=(x.shape[1], 3))
     seen, labels = x @ directions, y
@@ -36,7 +37,7 @@ def memfluence(*arguments: str, cwd: Path, expect: int | None = 0) -> subprocess
     return done
 
 
-def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
+def start(*arguments: str, cwd: Path, pause: float = 0.0) -> subprocess.Popen[str]:
     """A command in a process group of its own, so that a signal reaches what a terminal's Ctrl-C would reach."""
     return subprocess.Popen(
         command(*arguments),
@@ -45,7 +46,7 @@ def start(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"},
+        env={**os.environ, "PYTHONFAULTHANDLER": "1", "PAUSE": str(pause)},
     )
 
 

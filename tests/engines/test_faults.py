@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from engines.commands import DATA, SLOW_LEARNER, memfluence, scores_of, start
+from engines.commands import DATA, LEARNER, memfluence, scores_of, start
 
-FUNCTION = ["run", DATA, "--learner", "learner.py:learn", "--trials", "300", "--seed", "4"]
+FUNCTION = ["run", DATA, "--learner", "learner.py:learn", "--trials", "150", "--seed", "4"]
 BATCHED = [
     "run",
     DATA,
@@ -32,7 +32,7 @@ BATCHED = [
 def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the learner and the undisturbed runs `function` and `batched`."""
     directory = tmp_path_factory.mktemp("faults")
-    (directory / "learner.py").write_text(SLOW_LEARNER)
+    (directory / "learner.py").write_text(LEARNER)
     memfluence(*FUNCTION, "--out", "function", cwd=directory)
     memfluence(*BATCHED, "--out", "batched", cwd=directory)
     return directory
@@ -48,6 +48,11 @@ def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
         time.sleep(0.01)
 
 
+def wait_for_a_segment(run: Path, process: subprocess.Popen[str]) -> None:
+    while not list((run / "trials").glob("*.parquet")) and process.poll() is None:
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize(("name", "arguments"), [("function", FUNCTION), ("batched", BATCHED)])
 def test_killed_at_random_moments(
@@ -56,7 +61,7 @@ def test_killed_at_random_moments(
     out = f"killed-{name}-{workers}"
     moments = random.Random(f"{name}{workers}")
     for _ in range(40 if soak else 2):
-        process = start(*arguments, "--out", out, "--workers", workers, cwd=here)
+        process = start(*arguments, "--out", out, "--workers", workers, cwd=here, pause=0.05)
         wait_for(here / out / "run.json", process)
         time.sleep(moments.uniform(0, 4))
         os.killpg(process.pid, signal.SIGKILL)
@@ -67,9 +72,8 @@ def test_killed_at_random_moments(
 
 def test_the_parent_alone_is_killed(here: Path, undisturbed: dict[str, bytes]) -> None:
     """Workers that outlive their parent store what they have and end; overlap with the next command does no harm."""
-    process = start(*FUNCTION, "--out", "orphans", "--workers", "2", cwd=here)
-    wait_for(here / "orphans" / "run.json", process)
-    time.sleep(2.5)
+    process = start(*FUNCTION, "--out", "orphans", "--workers", "2", cwd=here, pause=0.1)
+    wait_for_a_segment(here / "orphans", process)
     process.kill()
     memfluence(*FUNCTION, "--out", "orphans", "--workers", "2", cwd=here)
     process.communicate()  # returns when the last orphan has closed its streams
@@ -92,9 +96,8 @@ def test_ctrl_c_loses_nothing_that_was_complete(
     here: Path, undisturbed: dict[str, bytes], workers: str, sent: signal.Signals
 ) -> None:
     out = f"interrupted-{workers}-{sent.name}"
-    process = start(*FUNCTION, "--out", out, "--workers", workers, cwd=here)
-    wait_for(here / out / "run.json", process)
-    time.sleep(1.5 if workers == "1" else 3)
+    process = start(*FUNCTION, "--out", out, "--workers", workers, cwd=here, pause=0.1)
+    wait_for_a_segment(here / out, process)
     if sent == signal.SIGINT:
         os.killpg(process.pid, sent)  # as a terminal does: to every process of the group
     else:
@@ -103,8 +106,8 @@ def test_ctrl_c_loses_nothing_that_was_complete(
     assert process.returncode == 130, errors
     assert "run the same command to go on" in errors
     assert "Traceback" not in errors
-    stored = int(errors.partition("Stopped: ")[2].partition(" of 300")[0])
-    assert 0 < stored < 300
+    stored = int(errors.partition("Stopped: ")[2].partition(" of 150")[0])
+    assert 0 < stored < 150
     assert list((here / out / "trials").glob(".partial-*")) == []
     memfluence(*FUNCTION, "--out", out, "--workers", workers, cwd=here)
     assert scores_of(out, here) == undisturbed["function"]
@@ -119,9 +122,9 @@ def test_more_trials_later_are_the_trials_of_a_longer_run(here: Path, undisturbe
 
 def test_a_worker_that_dies_costs_its_trials_alone(here: Path) -> None:
     (here / "deadly.py").write_text(
-        SLOW_LEARNER.replace(
+        LEARNER.replace(
             "    rng =",
-            "    import os, pathlib\n    if not pathlib.Path('spared').exists() and seed % 50 == 0:\n"
+            "    import pathlib\n    if not pathlib.Path('spared').exists() and seed % 50 == 0:\n"
             "        os.kill(os.getpid(), 9)\n    rng =",
         )
     )

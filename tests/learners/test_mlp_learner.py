@@ -121,6 +121,28 @@ def test_a_constant_feature_and_a_time_stamp_are_scaled_by_the_kept_examples() -
         np.testing.assert_allclose(found[trial.number], twin_scores(settings, data, trial), **TOLERANCE)
 
 
+def test_a_feature_that_is_constant_but_for_rounding_is_not_blown_up() -> None:
+    x_train, y_train, x_test, y_test = arrays()
+    x_train[:, 0] = x_test[:, 0] = 0.1
+    x_train[39, 0] = 0.7  # left out below
+    data, settings = from_arrays(x_train, y_train, x_test, y_test), MLP(hidden=(16,), epochs=8, batch=8)
+    trial = trial_of(0, range(27))
+    assert x_train[trial.kept, 0].mean() != 0.1  # the mean of equal numbers is not that number
+    scores = batched_scores(settings, data, [trial])[0]
+    assert np.abs(scores).max() < 100
+    without = from_arrays(x_train[:, 1:], y_train, x_test[:, 1:], y_test)
+    assert np.abs(batched_scores(settings, without, [trial])[0]).max() > 1
+
+
+def test_signed_bytes_do_not_overflow() -> None:
+    x_train, y_train, x_test, y_test = arrays()
+    as_bytes = [np.clip(40 * x, -128, 127).astype(np.int8) for x in (x_train, x_test)]
+    data = from_arrays(as_bytes[0], y_train, as_bytes[1], y_test, value_range=(-128, 127))
+    settings, (trial,) = MLP(hidden=(16,), epochs=8, batch=8), random_trials([28])
+    scores = batched_scores(settings, data, [trial])[0]
+    np.testing.assert_allclose(scores, twin_scores(settings, data, trial), **TOLERANCE)
+
+
 def test_margin_and_logit_are_those_of_the_softmax() -> None:
     settings, data, trials = MLP(hidden=(16,), epochs=3, batch=8), clouds(), random_trials([28])
     scores = batched_scores(settings, data, trials)[0].astype(float)[: data.n_train]

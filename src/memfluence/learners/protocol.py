@@ -16,7 +16,7 @@ __all__ = ["Learner"]
 
 @runtime_checkable
 class Learner(Protocol):
-    """The contract between learners and engines; `tests/learners/learner_contract.py` checks it for every learner."""
+    """The contract between learners and engines; `tests/learners/test_learner_contract.py` checks it."""
 
     @property
     def name(self) -> str:

@@ -2,7 +2,7 @@
 
 Where the dataset knows the range of its values (an image's 0 to 255), all inputs are mapped from it to [0, 1] once.
 Elsewhere each model subtracts the mean of its own kept examples, feature by feature, and divides by their standard
-deviation (by 1 where that is 0).
+deviation (by 1 where that is 0, up to rounding).
 """
 
 import contextlib
@@ -46,9 +46,10 @@ class Features:
         shifts, factors = [], []
         for rows in kept:
             own = self.train[torch.from_numpy(rows).to(self.train.device)].double()  # (subset_size, n_features)
-            deviation = own.std(dim=0, correction=0)  # (n_features,)
-            shifts.append(own.mean(dim=0))
-            factors.append(1 / torch.where(deviation > 0, deviation, 1))
+            mean, deviation = own.mean(dim=0), own.std(dim=0, correction=0)  # (n_features,)
+            rounding = len(own) * torch.finfo(own.dtype).eps * mean.abs()  # what a sum of equal numbers may be off by
+            shifts.append(mean)
+            factors.append(1 / torch.where(deviation > rounding, deviation, 1))
         shift, factor = torch.stack(shifts)[:, None], torch.stack(factors)[:, None]  # (models, 1, n_features)
         return Scaling(shift.to(self.train.dtype), factor.float())
 
@@ -86,7 +87,7 @@ def load_features(dataset: Dataset, device: torch.device) -> Features:
             values[...] = rows
         else:
             low, high = dataset.value_range
-            np.subtract(rows, low, out=values, casting="same_kind")
+            np.subtract(rows, np.float64(low), out=values, casting="same_kind")  # bytes would overflow
             values /= (high - low) or 1.0
         tensors.append(tensor.to(device))
     return Features(tensors[0], tensors[1], scaled=dataset.value_range is not None)
