@@ -38,3 +38,13 @@ def test_the_same_for_ever():
     dataset = load("digits")
     assert hashlib.sha256(" ".join(dataset.train_ids).encode()).hexdigest()[:32] == "27f5b95bd62ad5aa5b6bbce20affdd1a"
     assert dataset.fingerprint == "e1de658bf75acb126f38049cf586050c"
+
+
+def test_the_file_read_directly_is_what_scikit_learn_loads() -> None:
+    from sklearn.datasets import load_digits as from_sklearn
+
+    from memfluence.datasets import _digits
+
+    images, labels = _digits._read()
+    assert (images == from_sklearn().images).all()
+    assert (labels == from_sklearn().target).all()

@@ -4,6 +4,10 @@
 is split in proportion. The split is drawn from raw random bits, so no version of NumPy or scikit-learn changes it.
 """
 
+import gzip
+import importlib.util
+from pathlib import Path
+
 import numpy as np
 
 from memfluence.datasets._dataset import Dataset, from_arrays
@@ -16,11 +20,7 @@ _N_TRAIN = 600
 
 def load_digits(name: str) -> Dataset:
     """The digits as (n, 8, 8) uint8 in 0..16; ids are positions in scikit-learn's order, which each split keeps."""
-    from sklearn.datasets import load_digits as from_sklearn
-
-    source = from_sklearn()
-    images = source.images.astype(np.uint8)  # (1797, 8, 8)
-    labels = source.target.astype(np.int64)  # (1797,)
+    images, labels = _read()
     train = _stratified(labels, _N_TRAIN)  # (1797,) bool
     return from_arrays(
         images[train],
@@ -32,6 +32,21 @@ def load_digits(name: str) -> Dataset:
         train_ids=[str(position) for position in np.flatnonzero(train)],
         test_ids=[str(position) for position in np.flatnonzero(~train)],
     )
+
+
+def _read() -> tuple[np.ndarray, np.ndarray]:
+    """Images (1797, 8, 8) uint8 and labels (1797,), from scikit-learn's own file: importing it takes a second."""
+    found = importlib.util.find_spec("sklearn")
+    for folder in (found.submodule_search_locations or []) if found else []:
+        file = Path(folder) / "datasets" / "data" / "digits.csv.gz"
+        if file.is_file():
+            with gzip.open(file, "rt") as lines:
+                table = np.loadtxt(lines, delimiter=",").astype(np.uint8)  # (1797, 65)
+            return table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int64)
+    from sklearn.datasets import load_digits as from_sklearn  # wherever this version keeps it
+
+    source = from_sklearn()
+    return source.images.astype(np.uint8), source.target.astype(np.int64)
 
 
 def _stratified(labels: np.ndarray, size: int) -> np.ndarray:

@@ -19,6 +19,7 @@ _CHOICES: dict[str, Collection[str]] = {
     "padding_mode": ("zeros", "reflect"),
     "normalization": ("fixed", "subset", "dataset", "unit", "none"),
     "precision": ("bfloat16", "float32"),
+    "optimizer": ("sgd", "muon"),
 }
 
 
@@ -37,6 +38,11 @@ class Recipe:
     # Added to the gradient as weight_decay * parameter, for all parameters (normalization and biases too), as torch's
     # SGD does. 0 unless a recipe says otherwise: our choice.
     weight_decay: float = 0.0
+
+    # "sgd", or "muon" for convolutions and sgd for the rest: `_torch.optimizers`. The rate of muon falls linearly to 0.
+    optimizer: str = "sgd"  # the paper's
+    muon_rate: float = 0.12  # for "muon" alone
+    muon_momentum: float = 0.6  # for "muon" alone; Jordan's for short trainings
 
     # What the rate does after the warm-up, which grows linearly from 0; `schedules.rates` has the exact values.
     # "linear" falls linearly to 0, "steps" is multiplied by `decay` at each of the `milestones`, "constant" stays.
@@ -62,6 +68,8 @@ class Recipe:
     # Of activations and products; parameters and their updates are float32 always. "bfloat16" needs a device that
     # computes in it, and is float32 elsewhere.
     precision: str = "bfloat16"  # our choice: several times faster; the paper's P100s had float32
+    # Whether a GPU may only use kernels that give the same bits every time.
+    deterministic: bool = True
 
     def __post_init__(self) -> None:
         milestones: Any = self.milestones
@@ -74,11 +82,12 @@ class Recipe:
         self._require(
             "weight_decay", _is_real(self.weight_decay) and 0 <= self.weight_decay < math.inf, "a number of at least 0"
         )
-        for setting in ("momentum", "warmup", "label_smoothing"):
+        self._require("muon_rate", _is_real(self.muon_rate) and 0 < self.muon_rate < math.inf, "a number above 0")
+        for setting in ("momentum", "muon_momentum", "warmup", "label_smoothing"):
             value = getattr(self, setting)
             self._require(setting, _is_real(value) and 0 <= value < 1, "a number in [0, 1)")
         self._require("decay", _is_real(self.decay) and 0 < self.decay <= 1, "a number in (0, 1]")
-        for setting in ("nesterov", "flip", "partial_batches"):
+        for setting in ("nesterov", "flip", "partial_batches", "deterministic"):
             self._require(setting, isinstance(getattr(self, setting), bool), "true or false")
         for setting, choices in _CHOICES.items():
             self._require(setting, getattr(self, setting) in choices, f"one of {', '.join(choices)}")

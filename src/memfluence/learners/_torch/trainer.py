@@ -1,0 +1,230 @@
+"""`Trainer`: one network, one recipe, one dataset on one device; trains trial after trial.
+
+On a GPU the whole step (gather, crop, flip, forward, backward, update) is captured once in a CUDA graph and replayed.
+All that differs from step to step lies in tables on the device (order, crops, flips, rates) that the step reads at
+its own counter, so the host does nothing between steps, and a new trial refills the tables and the parameters in
+place. Elsewhere the same step is called as it is.
+"""
+
+import contextlib
+import importlib.util
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as functional
+from torch import nn
+
+from memfluence.learners._torch.architectures import build
+from memfluence.learners._torch.images import ImageData, crop_and_flip, scaling
+from memfluence.learners._torch.optimizers import Optimizer
+from memfluence.learners.recipes import Recipe
+from memfluence.learners.schedules import rates, steps_per_epoch
+from memfluence.records import Trial
+from memfluence.seeding import integer_seed
+
+__all__ = ["Trainer"]
+
+_EVALUATED_AT_ONCE = 2500
+
+
+class Trainer:
+    """Trains models of one architecture on subsets of one size."""
+
+    def __init__(
+        self,
+        architecture: str,
+        options: dict[str, Any],
+        recipe: Recipe,
+        data: ImageData,
+        n_classes: int,
+        subset_size: int,
+        device: torch.device,
+    ) -> None:
+        self._recipe, self._data, self._device = recipe, data, device
+        self._on_gpu = device.type == "cuda"
+        bfloat16 = recipe.precision == "bfloat16" and self._on_gpu and torch.cuda.is_bf16_supported()
+        self._dtype = torch.bfloat16 if bfloat16 else torch.float32
+        self._size = (int(data.train.shape[1]), int(data.train.shape[2]))
+        model = full_precision_head(build(architecture, data.channels, n_classes, **options))
+        self._model = model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self._parameters = list(self._model.parameters())
+        self._optimizer = Optimizer(self._parameters, recipe)
+
+        self._batch = min(recipe.batch, subset_size)
+        self._per_epoch = steps_per_epoch(recipe, subset_size)
+        steps = recipe.epochs * self._per_epoch
+        self._last = subset_size - (self._per_epoch - 1) * self._batch  # width of an epoch's last batch
+        self._last = min(self._last, self._batch)
+        rate = rates(recipe, self._per_epoch)  # (steps,)
+        falling = recipe.muon_rate * (1 - np.arange(steps) / steps)  # (steps,)
+        self._rates = torch.tensor(rate, dtype=torch.float32, device=device)
+        self._muon_rates = torch.tensor(falling, dtype=torch.float32, device=device)
+        self._position = torch.zeros(1, dtype=torch.int64, device=device)
+        table = (steps, self._batch)
+        self._order = torch.zeros(table, dtype=torch.int32, device=device)
+        self._crops = torch.zeros((steps, 3, self._batch), dtype=torch.uint8, device=device)  # top, left, flip
+        self._shift = torch.zeros(data.channels, device=device)
+        self._factor = torch.ones(data.channels, device=device)
+        self._images = crop_and_flip
+        self._loss = self._plain_loss
+        self._predict = self._plain_predict
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def train(self, trial: Trial) -> None:
+        """Train a new model on the trial's kept examples."""
+        self._fill_tables(trial)
+        self._initialize(trial)
+        self._model.train()
+        if self._on_gpu and self._graph is None:
+            self._capture()
+            self._initialize(trial)
+            self._model.train()
+        for step in range(len(self._rates)):
+            is_last = step % self._per_epoch == self._per_epoch - 1
+            if is_last and self._last < self._batch:
+                self._step(self._last)
+            elif self._graph is not None:
+                self._graph.replay()
+            else:
+                self._step(self._batch)
+
+    @torch.no_grad()
+    def scores(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits (n, n_classes) float32 of all training and of all test examples, on the device."""
+        self._model.eval()
+        return self._scored(self._data.train), self._scored(self._data.test)
+
+    def is_finite(self) -> bool:
+        return bool(torch.stack([parameter.isfinite().all() for parameter in self._parameters]).all())
+
+    def _scored(self, images: torch.Tensor) -> torch.Tensor:
+        found = []
+        for start in range(0, len(images), _EVALUATED_AT_ONCE):
+            block = images[start : start + _EVALUATED_AT_ONCE]
+            scaled = ((block.float() - self._shift) * self._factor).to(self._dtype).permute(0, 3, 1, 2)
+            found.append(self._predict(scaled).float())
+        return torch.cat(found)
+
+    def _fill_tables(self, trial: Trial) -> None:
+        """What the trial's streams say: which examples in which order, how each is cropped and flipped."""
+        recipe, steps = self._recipe, len(self._rates)
+        order_stream, augment_stream = trial.generator("order"), trial.generator("augment")
+        order = np.zeros((recipe.epochs, self._per_epoch * self._batch), dtype=np.int32)
+        used = min(order.shape[1], len(trial.kept))  # what does not fill a batch is left out of the epoch
+        for epoch in range(recipe.epochs):
+            order[epoch, :used] = order_stream.permutation(trial.kept)[:used]
+        crops = np.zeros((steps, 3, self._batch), dtype=np.uint8)
+        if recipe.crop_padding:
+            crops[:, :2] = augment_stream.integers(0, 2 * recipe.crop_padding + 1, (steps, 2, self._batch), np.uint8)
+        if recipe.flip:
+            crops[:, 2] = augment_stream.integers(0, 2, (steps, self._batch), np.uint8)
+        self._order.copy_(torch.from_numpy(order.reshape(steps, self._batch)))
+        self._crops.copy_(torch.from_numpy(crops))
+        shift, factor = scaling(self._data, recipe, torch.from_numpy(trial.kept).to(self._device))
+        self._shift.copy_(shift)
+        self._factor.copy_(factor)
+
+    @torch.no_grad()
+    def _initialize(self, trial: Trial) -> None:
+        """A new model, drawn as torch's layers draw, from the trial's own stream; counters and momenta at 0."""
+        seed = integer_seed(trial.root, "init", trial.number)
+        devices = [self._device] if self._on_gpu else []
+        with torch.random.fork_rng(devices=devices):
+            torch.manual_seed(seed)
+            for layer in self._model.modules():
+                if hasattr(layer, "reset_parameters"):
+                    layer.reset_parameters()
+        self._optimizer.reset()
+        self._position.zero_()
+
+    def _step(self, width: int) -> None:
+        rows = self._order.index_select(0, self._position)[0, :width]  # (width,)
+        crops = self._crops.index_select(0, self._position)[0, :, :width].int()  # (3, width)
+        images = self._images(
+            self._data.padded,
+            rows,
+            crops[0],
+            crops[1],
+            crops[2].bool(),
+            self._shift,
+            self._factor,
+            self._size,
+            self._dtype,
+        )
+        loss = self._loss(images, self._data.labels.index_select(0, rows))
+        gradients = torch.autograd.grad(loss, self._parameters)
+        rate = self._rates.index_select(0, self._position)[0]  # a tensor of one number, without axes
+        muon_rate = self._muon_rates.index_select(0, self._position)[0]
+        self._optimizer.update(gradients, rate, muon_rate)
+        self._position.add_(1)
+
+    def _plain_loss(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        with self._autocast():
+            logits = self._model(images)
+        return functional.cross_entropy(logits.float(), labels, label_smoothing=self._recipe.label_smoothing)
+
+    def _plain_predict(self, images: torch.Tensor) -> torch.Tensor:
+        with self._autocast():
+            logits: torch.Tensor = self._model(images)
+        return logits
+
+    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
+        if self._dtype == torch.float32:
+            return contextlib.nullcontext()
+        return torch.autocast(self._device.type, self._dtype)
+
+    def _capture(self) -> None:
+        """Compile the parts of the step, if this installation can, and capture it."""
+        if _can_compile():
+            self._images = torch.compile(crop_and_flip)
+            self._loss = torch.compile(self._plain_loss)
+            self._predict = torch.compile(self._plain_predict)
+        stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(stream):
+            for _ in range(3):  # compiles, chooses kernels, takes workspaces
+                self._position.zero_()
+                self._step(self._batch)
+        torch.cuda.current_stream(self._device).wait_stream(stream)
+        self._position.zero_()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._step(self._batch)
+        self._graph = graph
+
+
+def full_precision_head(model: nn.Module) -> nn.Module:
+    """The model with its last linear layer computed in float32: bfloat16 logits would tie at the arg max."""
+    last = None
+    for parent in model.modules():
+        for name, layer in parent.named_children():
+            if isinstance(layer, nn.Linear):
+                last = parent, name, layer
+    if last is not None:
+        parent, name, layer = last
+        head = _FullPrecisionLinear(layer.in_features, layer.out_features, layer.bias is not None)
+        setattr(parent, name, head)
+    return model
+
+
+class _FullPrecisionLinear(nn.Linear):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(input.device.type, enabled=False):
+            return super().forward(input.float())
+
+
+def _can_compile() -> bool:
+    return importlib.util.find_spec("triton") is not None
+
+
+@contextlib.contextmanager
+def kernels(deterministic: bool) -> Iterator[None]:
+    """Which kernels cuDNN may choose: those with the same bits every time, or the fastest it finds by trying."""
+    before = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = deterministic, not deterministic
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = before

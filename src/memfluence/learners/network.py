@@ -1,0 +1,113 @@
+"""`Network`: an architecture with a recipe (`resnet9@fast`, `resnet50@paper`), trained one model after another.
+
+Meant for a GPU, where one captured step serves all trials of a run. It runs on a CPU as well, slowly, which is how it
+is tested.
+"""
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from memfluence.datasets import Dataset
+from memfluence.errors import LearnerError
+from memfluence.learners._one_by_one import one_by_one
+from memfluence.learners._outcomes import needs_scores, outcome_from_codes, outcome_from_scores
+from memfluence.learners.recipes import Recipe, learner_preset, override
+from memfluence.records import Failure, Outcome, Trial
+
+if TYPE_CHECKING:
+    import torch
+
+    from memfluence.learners._torch.trainer import Trainer
+
+__all__ = ["Network", "network"]
+
+
+def network(name: str, settings: Mapping[str, Any] | None = None) -> "Network":
+    """The built-in network `name` with some numbers of its recipe changed."""
+    preset = learner_preset(name)
+    return Network(name, preset.architecture, override(preset.recipe, settings or {}), dict(preset.options))
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network on images (n, height, width[, channels]); each trial's own streams draw its start, order and crops.
+
+    With the recipe's `deterministic` the same trial has the same bits on the same model of GPU with the same
+    versions. Nothing is fitted on examples that a trial leaves out, unless the recipe's normalization is "dataset",
+    which says so.
+    """
+
+    name: str
+    architecture: str
+    recipe: Recipe
+    options: dict[str, Any] = field(default_factory=dict)
+    _trainers: dict[tuple[Any, ...], "Trainer"] = field(default_factory=dict, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Network, (self.name, self.architecture, self.recipe, self.options)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "architecture": self.architecture,
+            "options": self.options,
+            "recipe": self.recipe.describe(),
+        }
+
+    def group_size(self, dataset: Dataset) -> int:
+        return 1
+
+    def train(
+        self, dataset: Dataset, trials: Sequence[Trial], *, record: Collection[str], device: str
+    ) -> Iterator[Outcome | Failure]:
+        import torch
+
+        from memfluence.learners._torch.device import one_thread, torch_device
+        from memfluence.learners._torch.trainer import kernels
+
+        chosen = torch_device(device)
+        with one_thread(), kernels(self.recipe.deterministic):
+            try:
+                yield from one_by_one(trials, lambda trial: self._outcome(dataset, trial, record, chosen))
+            except torch.OutOfMemoryError as error:
+                raise LearnerError(
+                    f"the GPU's memory does not hold {self.name} with batches of {self.recipe.batch};"
+                    f" train smaller ones, for example with --set batch={max(1, self.recipe.batch // 2)}."
+                ) from error
+
+    def _outcome(self, dataset: Dataset, trial: Trial, record: Collection[str], device: "torch.device") -> Outcome:
+        from memfluence.learners._torch.device import device_name
+
+        started = time.perf_counter()
+        trainer = self._trainer(dataset, len(trial.kept), device)
+        trainer.train(trial)
+        train_scores, test_scores = trainer.scores()  # (n, n_classes) each
+        if not trainer.is_finite():
+            raise FloatingPointError(
+                f"the model diverged at the rate {self.recipe.rate:g}; lower it, for example with"
+                f" --set rate={self.recipe.rate / 4:g}"
+            )
+        name = device_name(device)
+        if needs_scores(record):
+            scores = train_scores.cpu().numpy(), test_scores.cpu().numpy()
+            seconds = time.perf_counter() - started
+            return outcome_from_scores(trial, dataset, *scores, record=record, seconds=seconds, device=name)
+        codes = train_scores.argmax(1).cpu().numpy(), test_scores.argmax(1).cpu().numpy()
+        seconds = time.perf_counter() - started
+        return outcome_from_codes(trial, dataset, *codes, record=record, seconds=seconds, device=name)
+
+    def _trainer(self, dataset: Dataset, subset_size: int, device: "torch.device") -> "Trainer":
+        """The trainer of these data and this subset size: made once, because capturing a step costs many steps."""
+        from memfluence.learners._torch.images import load_images
+        from memfluence.learners._torch.trainer import Trainer
+
+        key = (dataset.fingerprint, subset_size, str(device))
+        if key not in self._trainers:
+            self._trainers.clear()  # one model on the device at a time
+            data = load_images(dataset, self.recipe, device)
+            self._trainers[key] = Trainer(
+                self.architecture, self.options, self.recipe, data, dataset.n_classes, subset_size, device
+            )
+        return self._trainers[key]
