@@ -65,6 +65,7 @@ def prepare(
     if unknown:
         raise InputError(f"There is nothing called {unknown[0]!r} to record; choose from {', '.join(EXTRA_COLUMNS)}.")
     chosen = tuple(sorted(set(record)))
+    _check_device(device)
     info = RunInfo(
         dataset={
             "name": data.name,
@@ -78,13 +79,13 @@ def prepare(
         plan={**made.plan.to_json(), "digest": made.plan.digest},
         kinds=made.kinds,
         trials=trials,
-        group_size=trained.group_size(data),
+        group_size=trained.group_size(data, device),
         repeats=made.repeats,
         record=chosen,
         columns=segment_columns(chosen),
         versions=_versions(),
     )
-    return Campaign(data, trained, made, info, _run_directory(out, data, trained), _checked_device(device))
+    return Campaign(data, trained, made, info, _run_directory(out, data, trained), device)
 
 
 def run_trials(
@@ -157,7 +158,7 @@ def _check_integer(name: str, value: object, least: int) -> None:
         raise InputError(f"The {name!r} parameter must be an integer >= {least}. Got {value!r} instead.")
 
 
-def _checked_device(device: str) -> str:
+def _check_device(device: str) -> None:
     if device not in ("auto", "cpu", "cuda"):
         raise InputError(f"The 'device' parameter must be 'auto', 'cpu' or 'cuda'. Got {device!r} instead.")
     if device == "cuda":
@@ -165,7 +166,6 @@ def _checked_device(device: str) -> str:
 
         if not torch.cuda.is_available():
             raise InputError("No CUDA device was found; use --device cpu, or check the driver and the torch build.")
-    return device
 
 
 def _run_directory(out: str | Path | None, dataset: Dataset, learner: Learner) -> Path:

@@ -38,7 +38,7 @@ def test_is_a_learner_with_a_json_identity(learner: Learner) -> None:
     described = learner.describe()
     assert json.loads(json.dumps(described, allow_nan=False)) == described
     assert described["name"] == learner.name
-    assert learner.group_size(clouds()) >= 1
+    assert learner.group_size(clouds(), "cpu") >= 1
 
 
 def test_one_result_per_trial_in_order(learner: Learner) -> None:

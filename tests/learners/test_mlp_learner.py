@@ -249,7 +249,7 @@ def test_identity_leaves_out_the_group_size_alone() -> None:
     for changed in (MLP(hidden=(64,)), MLP(epochs=5), MLP(batch=32), MLP(rate=0.2), MLP(momentum=0.5)):
         assert changed.describe() != MLP().describe()
     assert MLP(hidden=[8, 4]).hidden == (8, 4)  # type: ignore[arg-type]
-    assert MLP(models_at_once=4).group_size(clouds()) == 4
+    assert MLP(models_at_once=4).group_size(clouds(), "cpu") == 4
 
 
 def test_trains_with_one_thread_and_gives_the_others_back() -> None:

@@ -53,9 +53,9 @@ def test_built_in_with_settings() -> None:
         (
             "mpl",
             {},
-            r"no built-in learner 'mpl'; did you mean 'mlp'\? .*module:attribute or file.py:attribute; built in: mlp",
+            r"no built-in learner 'mpl'; did you mean 'mlp'\? .*module:attribute or file.py:attribute; built in: .*mlp",
         ),
-        ("transformer", {}, r"no built-in learner 'transformer'\. .*built in: mlp"),
+        ("transformer", {}, r"no built-in learner 'transformer'\. .*built in: .*mlp"),
         (
             "mlp",
             {"epoch": "3"},

@@ -15,7 +15,9 @@ from memfluence.learners._loading import file_sha256, is_file, load
 from memfluence.learners._settings import known_or_error, parse_literals, parse_settings
 from memfluence.learners.estimator import EstimatorLearner
 from memfluence.learners.function import FunctionLearner
+from memfluence.learners.network import from_preset
 from memfluence.learners.protocol import Learner
+from memfluence.learners.recipes import LEARNER_PRESETS
 from memfluence.records import Failure, Outcome, Trial
 
 __all__ = ["BUILTIN", "SourcedLearner", "resolve"]
@@ -47,14 +49,17 @@ def resolve(learner: Any = "mlp", settings: Mapping[str, Any] | None = None) -> 
         return _from_source(where, attribute, settings or {})
     if is_file(learner):
         raise LearnerError(f"say which attribute of the file is the learner: {learner}:{_example(load(learner))}.")
+    if learner in BUILTIN:
+        module, _, name = BUILTIN[learner].partition(":")
+        return _from_object(getattr(importlib.import_module(module), name), settings or {}, learner)
+    presets = [*LEARNER_PRESETS, *(name.partition("@")[0] for name in LEARNER_PRESETS)]
     known_or_error(
         learner,
-        BUILTIN,
+        {*BUILTIN, *presets},
         "there is no built-in learner",
         "One of your own is module:attribute or file.py:attribute; built in:",
     )
-    module, _, name = BUILTIN[learner].partition(":")
-    return _from_object(getattr(importlib.import_module(module), name), settings or {}, learner)
+    return from_preset(learner, settings or {})
 
 
 @dataclass(frozen=True)
@@ -74,8 +79,8 @@ class SourcedLearner:
     def describe(self) -> dict[str, Any]:
         return self.learner.describe() | {"name": self.name, "source_sha256": self.sha256}
 
-    def group_size(self, dataset: Dataset) -> int:
-        return self.learner.group_size(dataset)
+    def group_size(self, dataset: Dataset, device: str) -> int:
+        return self.learner.group_size(dataset, device)
 
     def train(
         self, dataset: Dataset, trials: Sequence[Trial], *, record: Collection[str], device: str

@@ -63,7 +63,7 @@ class EstimatorLearner:
             estimator.set_params(**dict.fromkeys(states, 0))
         return {"name": self.name, "kind": "estimator", "estimator": identity(estimator)}
 
-    def group_size(self, dataset: Dataset) -> int:
+    def group_size(self, dataset: Dataset, device: str) -> int:
         return 1
 
     def train(

@@ -61,7 +61,7 @@ class FunctionLearner:
     def describe(self) -> dict[str, Any]:
         return {"name": self.name, "kind": "function", "function": identity(self.function)}
 
-    def group_size(self, dataset: Dataset) -> int:
+    def group_size(self, dataset: Dataset, device: str) -> int:
         return 1
 
     def train(

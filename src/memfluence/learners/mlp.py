@@ -2,8 +2,8 @@
 
 import math
 import time
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
 from memfluence.learners._one_by_one import NOTHING_KEPT
-from memfluence.learners._outcomes import outcome_from_scores
+from memfluence.learners._outcomes import needs_scores, outcome_from_codes, outcome_from_scores
 from memfluence.records import Failure, Outcome, Trial
 
 if TYPE_CHECKING:  # torch is loaded when a model is trained, not before
@@ -43,7 +43,10 @@ class MLP:
     batch: int = 64  # small enough for some hundred steps on a few hundred examples; the last of an epoch is smaller
     rate: float = 0.1  # the usual rate of plain SGD on scaled inputs
     momentum: float = 0.9  # the paper's, for all its models
-    models_at_once: int = 32  # fastest on one core: fewer waste calls, more leave the cache
+    models_at_once: int = 0  # 0: 32 on a CPU (fewer waste calls, more leave the cache), 250 on a GPU (fills it)
+    # Of products; parameters are float32 always. On a CPU float32 always; "auto" on a GPU is bfloat16 where it has it.
+    precision: str = "auto"
+    _captured: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         hidden: Any = self.hidden
@@ -51,8 +54,10 @@ class MLP:
             object.__setattr__(self, "hidden", tuple(hidden))
         widths = isinstance(hidden, tuple | list) and all(_is_count(width) for width in hidden)
         self._require("hidden", widths, "the widths of the hidden layers, integers of at least 1, like 256,128")
-        for setting in ("epochs", "batch", "models_at_once"):
+        for setting in ("epochs", "batch"):
             self._require(setting, _is_count(getattr(self, setting)), "an integer of at least 1")
+        self._require("models_at_once", self.models_at_once == 0 or _is_count(self.models_at_once), "an integer >= 0")
+        self._require("precision", self.precision in ("auto", "float32", "bfloat16"), "auto, float32 or bfloat16")
         self._require("rate", _is_real(self.rate) and 0 < self.rate < math.inf, "a number above 0")
         self._require("momentum", _is_real(self.momentum) and 0 <= self.momentum < 1, "a number in [0, 1)")
 
@@ -62,11 +67,22 @@ class MLP:
 
     def describe(self) -> dict[str, Any]:
         """All settings but `models_at_once`: the run keeps the size of groups itself, and it changes rounding alone."""
-        settings = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "models_at_once"}
+        settings = {
+            one.name: getattr(self, one.name) for one in fields(self) if one.init and one.name != "models_at_once"
+        }
         return {"name": self.name, "settings": settings | {"hidden": list(self.hidden)}}
 
-    def group_size(self, dataset: Dataset) -> int:
-        return self.models_at_once
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MLP, tuple(getattr(self, one.name) for one in fields(self) if one.init)
+
+    def group_size(self, dataset: Dataset, device: str) -> int:
+        if self.models_at_once:
+            return self.models_at_once
+        if device == "cpu":
+            return 32
+        from memfluence.learners._torch.device import torch_device
+
+        return 250 if torch_device(device).type == "cuda" else 32
 
     def train(
         self, dataset: Dataset, trials: Sequence[Trial], *, record: Collection[str], device: str
@@ -79,13 +95,58 @@ class MLP:
         chosen = torch_device(device)
         try:
             with one_thread(), torch.inference_mode():
-                results = self._results(dataset, trials, record, chosen)
+                captured = self._can_be_captured(dataset, trials, chosen)
+                train = self._captured_results if captured else self._results
+                results = train(dataset, trials, record, chosen)
         except torch.OutOfMemoryError as error:
             raise LearnerError(
                 f"the GPU's memory does not hold {len(trials)} models at once;"
                 f" train fewer, for example with --set models_at_once={max(1, len(trials) // 2)}."
             ) from error
         yield from results
+
+    def _can_be_captured(self, dataset: Dataset, trials: Sequence[Trial], device: "torch.device") -> bool:
+        """Whether the group suits the GPU's fast path: bfloat16, one scale for all models, one subset size."""
+        import torch
+
+        if device.type != "cuda" or dataset.value_range is None or self.precision == "float32":
+            return False
+        sizes = {len(trial.kept) for trial in trials}
+        return len(sizes) == 1 and 0 not in sizes and torch.cuda.is_bf16_supported()
+
+    def _captured_results(
+        self, dataset: Dataset, trials: Sequence[Trial], record: Collection[str], device: "torch.device"
+    ) -> list[Outcome | Failure]:
+        from memfluence.learners._torch.captured_training import captured_training
+        from memfluence.learners._torch.device import device_name
+
+        started = time.perf_counter()
+        key = (dataset.fingerprint, len(trials), len(trials[0].kept), str(device))
+        if key not in self._captured:
+            self._captured.clear()
+            self._captured[key] = captured_training(self, dataset, len(trials), len(trials[0].kept), device)
+        training, train, test = self._captured[key]
+        training.train(trials)
+        finite = training.finite()
+        if needs_scores(record):
+            of_train, of_test = training.scores(train), training.scores(test)  # (models, n, n_classes)
+        else:
+            of_train, of_test = training.codes(train), training.codes(test)  # (models, n)
+        seconds, name = (time.perf_counter() - started) / len(trials), device_name(device)
+        outcome: Callable[..., Outcome] = outcome_from_scores if needs_scores(record) else outcome_from_codes
+        return [
+            outcome(trial, dataset, of_train[k], of_test[k], record=record, seconds=seconds, device=name)
+            if finite[k]
+            else self._diverged(trial)
+            for k, trial in enumerate(trials)
+        ]
+
+    def _diverged(self, trial: Trial) -> Failure:
+        return Failure(
+            trial.number,
+            f"the model diverged: its weights or scores are not finite after training at the rate {self.rate:g};"
+            f" lower it, for example with --set rate={self.rate / 10:g}.",
+        )
 
     def _results(
         self, dataset: Dataset, trials: Sequence[Trial], record: Collection[str], device: "torch.device"
@@ -108,11 +169,7 @@ class MLP:
             train_scores = models.scores(k, features.blocks(features.train, k, scaling))  # (n_train, n_classes)
             test_scores = models.scores(k, features.blocks(features.test, k, scaling))  # (n_test, n_classes)
             if not (finite[k] and np.isfinite(train_scores).all() and np.isfinite(test_scores).all()):
-                results[trial.number] = Failure(
-                    trial.number,
-                    f"the model diverged: its weights or scores are not finite after training at the rate"
-                    f" {self.rate:g}; lower it, for example with --set rate={self.rate / 10:g}.",
-                )
+                results[trial.number] = self._diverged(trial)
                 continue
             seconds = trained_seconds + time.perf_counter() - started
             results[trial.number] = outcome_from_scores(

@@ -6,14 +6,16 @@ is tested.
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
 from memfluence.learners._one_by_one import one_by_one
 from memfluence.learners._outcomes import needs_scores, outcome_from_codes, outcome_from_scores
-from memfluence.learners.recipes import Recipe, learner_preset, override
+from memfluence.learners._settings import parse_settings
+from memfluence.learners.mlp import MLP
+from memfluence.learners.recipes import LearnerPreset, Recipe, learner_preset, override
 from memfluence.records import Failure, Outcome, Trial
 
 if TYPE_CHECKING:
@@ -21,13 +23,22 @@ if TYPE_CHECKING:
 
     from memfluence.learners._torch.trainer import Trainer
 
-__all__ = ["Network", "network"]
+__all__ = ["Network", "from_preset"]
 
 
-def network(name: str, settings: Mapping[str, Any] | None = None) -> "Network":
-    """The built-in network `name` with some numbers of its recipe changed."""
+def from_preset(name: str, settings: Mapping[str, Any]) -> "Network | MLP":
+    """The learner that `recipes.LEARNER_PRESETS` has under this name, with some numbers of its recipe changed."""
     preset = learner_preset(name)
-    return Network(name, preset.architecture, override(preset.recipe, settings or {}), dict(preset.options))
+    if preset.architecture == "mlp":
+        return _mlp(preset, settings)
+    return Network(name, preset.architecture, override(preset.recipe, settings), dict(preset.options))
+
+
+def _mlp(preset: LearnerPreset, settings: Mapping[str, Any]) -> MLP:
+    """The numbers of a recipe that a batched MLP has, with its own settings over them."""
+    recipe = preset.recipe
+    plain = MLP(epochs=recipe.epochs, batch=recipe.batch, rate=recipe.rate, momentum=recipe.momentum, **preset.options)
+    return replace(plain, **parse_settings(MLP, settings))
 
 
 @dataclass(frozen=True)
@@ -56,7 +67,7 @@ class Network:
             "recipe": self.recipe.describe(),
         }
 
-    def group_size(self, dataset: Dataset) -> int:
+    def group_size(self, dataset: Dataset, device: str) -> int:
         return 1
 
     def train(

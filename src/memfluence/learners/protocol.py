@@ -27,8 +27,8 @@ class Learner(Protocol):
         """JSON-able identity: everything that changes the outcomes. A run refuses to go on when it differs."""
         ...
 
-    def group_size(self, dataset: Dataset) -> int:
-        """How many trials are trained at once on these data."""
+    def group_size(self, dataset: Dataset, device: str) -> int:
+        """How many trials are trained at once on these data and this device ("auto", "cpu", "cuda")."""
         ...
 
     def train(
