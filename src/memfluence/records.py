@@ -121,6 +121,12 @@ class Failure:
     message: str
     traceback: str = ""
 
+    @property
+    def summary(self) -> str:
+        """The message on one line of bounded length; some libraries raise pages."""
+        line = " ".join(self.message.split())
+        return line if len(line) <= 200 else f"{line[:197]}..."
+
 
 @dataclass(frozen=True, eq=False)
 class Trials:

@@ -221,7 +221,7 @@ class Run:
             "trials": len(scan.numbers),
             "trials_wanted": self.info.trials,
             "trials_failed": len(failures),
-            "failures": [{"trial": number, "message": one.message} for number, one in list(failures.items())[:10]],
+            "failures": [{"trial": number, "message": one.summary} for number, one in list(failures.items())[:10]],
             "segments": scan.segments,
             "damaged": [{"path": str(damage.path), "reason": damage.reason} for damage in scan.damaged],
             "accuracy_in": mean("accuracy_in"),

@@ -94,8 +94,9 @@ class GroupRunner:
 
     def _fail(self, trials: Collection[int], message: str, trace: str) -> None:
         for trial in sorted(trials):
-            self._store.write_failure(Failure(trial, message, trace))
-            self._emit(TrialFailed(trial, message))
+            failure = Failure(trial, message, trace)
+            self._store.write_failure(failure)
+            self._emit(TrialFailed(trial, failure.summary))
 
 
 def _trials_of(design: Design, group: Group, group_size: int) -> Sequence[Trial]:

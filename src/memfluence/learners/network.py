@@ -54,7 +54,8 @@ class Network:
     architecture: str
     recipe: Recipe
     options: dict[str, Any] = field(default_factory=dict)
-    _trainers: dict[tuple[Any, ...], "Trainer"] = field(default_factory=dict, repr=False, compare=False)
+    # Not handed on by `dataclasses.replace`: a trainer of another recipe must not be found in it.
+    _trainers: dict[tuple[Any, ...], "Trainer"] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Network, (self.name, self.architecture, self.recipe, self.options)
@@ -73,29 +74,29 @@ class Network:
     def train(
         self, dataset: Dataset, trials: Sequence[Trial], *, record: Collection[str], device: str
     ) -> Iterator[Outcome | Failure]:
-        import torch
-
         from memfluence.learners._torch.device import one_thread, torch_device
         from memfluence.learners._torch.trainer import kernels
 
         chosen = torch_device(device)
         with one_thread(), kernels(self.recipe.deterministic):
-            try:
-                yield from one_by_one(trials, lambda trial: self._outcome(dataset, trial, record, chosen))
-            except torch.OutOfMemoryError as error:
-                raise LearnerError(
-                    f"the GPU's memory does not hold {self.name} with batches of {self.recipe.batch};"
-                    f" train smaller ones, for example with --set batch={max(1, self.recipe.batch // 2)}."
-                ) from error
+            yield from one_by_one(trials, lambda trial: self._outcome(dataset, trial, record, chosen))
 
     def _outcome(self, dataset: Dataset, trial: Trial, record: Collection[str], device: "torch.device") -> Outcome:
+        import torch
+
         from memfluence.learners._torch.device import device_name
 
         started = time.perf_counter()
-        trainer = self._trainer(dataset, len(trial.kept), device)
-        trainer.train(trial)
-        train_scores, test_scores = trainer.scores()  # (n, n_classes) each
-        if not trainer.is_finite():
+        try:
+            trainer = self._trainer(dataset, len(trial.kept), device)
+            trainer.train(trial)
+            train_scores, test_scores = trainer.scores()  # (n, n_classes) each
+        except torch.OutOfMemoryError as error:  # here, because `one_by_one` would take it for the trial's own failure
+            raise LearnerError(
+                f"the GPU's memory does not hold {self.name} with batches of {self.recipe.batch};"
+                f" train smaller ones, for example with --set batch={max(1, self.recipe.batch // 2)}."
+            ) from error
+        if not (trainer.is_finite() and train_scores.isfinite().all() and test_scores.isfinite().all()):
             raise FloatingPointError(
                 f"the model diverged at the rate {self.recipe.rate:g}; lower it, for example with"
                 f" --set rate={self.recipe.rate / 4:g}"

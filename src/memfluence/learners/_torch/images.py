@@ -42,11 +42,11 @@ def load_images(dataset: Dataset, recipe: Recipe, device: torch.device) -> Image
             f"{dataset.name}: the range of its values is not known, so they cannot be scaled by it;"
             " use --set normalization=subset (each model's own kept examples)."
         )
-    on_device = torch.from_numpy(train).to(device)
+    on_device = torch.tensor(train, device=device)  # a copy: the dataset's own arrays may be read-only
     return ImageData(
         train=on_device,
         padded=_padded(on_device, recipe.crop_padding, recipe.padding_mode),
-        test=torch.from_numpy(test).to(device),
+        test=torch.tensor(test, device=device),
         labels=torch.from_numpy(dataset.y_train).to(device),
         value_range=dataset.value_range or (0.0, 1.0),
     )
@@ -54,7 +54,12 @@ def load_images(dataset: Dataset, recipe: Recipe, device: torch.device) -> Image
 
 def _as_images(inputs: Any, name: str) -> np.ndarray:
     """(n, height, width, channels) uint8 or float32; features without a picture become 1x1 images."""
-    array = np.asarray(inputs)
+    if hasattr(inputs, "detach"):
+        inputs = inputs.detach().cpu().numpy()
+    try:
+        array = np.asarray(inputs)
+    except ValueError:  # images of different sizes
+        array = np.empty(len(inputs), dtype=object)
     if array.dtype.kind not in "biuf" or array.ndim not in (2, 3, 4):
         raise LearnerError(
             f"{name}: a network needs images (n, height, width[, channels]) or features (n, d) as numbers; got the"
@@ -133,14 +138,18 @@ def scaling(data: ImageData, recipe: Recipe, kept: torch.Tensor) -> tuple[torch.
 
 
 def _channel_statistics(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and standard deviation of each channel, in float64 and in blocks."""
+    """Mean and standard deviation of each channel, in float64 and in blocks.
+
+    Values are taken from the first one on: so a constant channel has a deviation of exactly 0, whatever the rounding.
+    """
+    first = images[0, 0, 0].double()  # (channels,)
     total = torch.zeros(images.shape[3], dtype=torch.float64, device=images.device)  # (channels,)
     squares = torch.zeros_like(total)
     for start in range(0, len(images), 4096):
-        values = images[start : start + 4096].double().flatten(0, 2)  # (pixels, channels)
+        values = images[start : start + 4096].double().flatten(0, 2) - first  # (pixels, channels)
         total += values.sum(0)
         squares += values.square().sum(0)
     count = images[..., 0].numel()
     mean = total / count
     variance = (squares / count - mean.square()).clamp(min=0)
-    return mean.float(), variance.sqrt().float()
+    return (first + mean).float(), variance.sqrt().float()

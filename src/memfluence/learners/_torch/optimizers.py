@@ -6,7 +6,7 @@ Newton-Schulz steps, and keeps the weights' scale fixed; it fits in fewer epochs
 trained by `sgd` beside it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -29,6 +29,11 @@ class Optimizer:
         self._is_matrix = orthogonal
         self._momenta = [torch.zeros_like(p) for p in self._matrices]
         self._velocities = [torch.zeros_like(p) for p in self._others]
+        self._muon: Callable[..., None] = _muon
+
+    def compile(self) -> None:
+        """Fuse the many small operations of muon."""
+        self._muon = torch.compile(_muon)
 
     def reset(self) -> None:
         for buffer in (*self._momenta, *self._velocities):
@@ -41,7 +46,7 @@ class Optimizer:
         matrices = [g.float() for g, chosen in zip(gradients, self._is_matrix) if chosen]
         self._sgd(others, rate)
         for parameter, momentum, gradient in zip(self._matrices, self._momenta, matrices):
-            _muon(parameter, momentum, gradient, self._recipe.muon_momentum, matrix_rate)
+            self._muon(parameter, momentum, gradient, self._recipe.muon_momentum, matrix_rate)
 
     def _sgd(self, gradients: list[torch.Tensor], rate: torch.Tensor) -> None:
         recipe, parameters, velocities = self._recipe, self._others, self._velocities

@@ -1,7 +1,5 @@
 """SGD with momentum in one pass over memory, in Triton. Its slow twin is `captured_mlp.update_in_torch`."""
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -12,9 +10,7 @@ _BLOCK = 2048
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _update(
-    values: Any, velocity: Any, gradient: Any, working: Any, rate: Any, momentum: Any, size: Any, BLOCK: tl.constexpr
-) -> None:
+def _update(values, velocity, gradient, working, rate, momentum, size, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     here = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = here < size
     moved = tl.load(velocity + here, inside) * momentum + tl.load(gradient + here, inside).to(tl.float32)

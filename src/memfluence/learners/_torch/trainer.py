@@ -181,6 +181,7 @@ class Trainer:
             self._images = torch.compile(crop_and_flip)
             self._loss = torch.compile(self._plain_loss)
             self._predict = torch.compile(self._plain_predict)
+            self._optimizer.compile()
         stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(stream):
@@ -197,15 +198,15 @@ class Trainer:
 
 def full_precision_head(model: nn.Module) -> nn.Module:
     """The model with its last linear layer computed in float32: bfloat16 logits would tie at the arg max."""
-    last = None
-    for parent in model.modules():
-        for name, layer in parent.named_children():
-            if isinstance(layer, nn.Linear):
-                last = parent, name, layer
-    if last is not None:
-        parent, name, layer = last
-        head = _FullPrecisionLinear(layer.in_features, layer.out_features, layer.bias is not None)
-        setattr(parent, name, head)
+    linear = [(path, layer) for path, layer in model.named_modules() if isinstance(layer, nn.Linear)]
+    if not linear:
+        return model
+    path, layer = linear[-1]
+    head = _FullPrecisionLinear(layer.in_features, layer.out_features, layer.bias is not None)
+    if not path:  # the model is the layer
+        return head
+    parent, _, name = path.rpartition(".")
+    setattr(model.get_submodule(parent), name, head)
     return model
 
 
