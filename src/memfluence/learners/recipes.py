@@ -172,14 +172,17 @@ PRESETS: dict[str, Recipe] = {
         partial_batches=True,
         precision="float32",
     ),
-    # Ours, for models per hour at the paper's accuracy on CIFAR-100. A start: what follows has yet to be tuned.
+    # Ours, for models per hour at the paper's accuracy on CIFAR-100: 70% subsets on an H200 take 3.7 s a model and give
+    # 72.8% on test and 98.8% on kept examples (n = 57; docs/results/cifar100.md has the search).
     "fast": Recipe(
-        epochs=22,  # after 30, ResNet-9 on 70% of CIFAR-100 had 73.3%, a point above the paper's ResNet-50
-        batch=512,  # fills the GPU, and is the paper's
-        rate=0.6,  # higher than the paper's: fewer epochs need larger steps
+        epochs=14,  # with muon; sgd needed 22 for the same accuracies
+        batch=1024,  # 512 is a sixth slower a model: muon's own work comes once a step
+        rate=0.8,  # of sgd, for the head and the normalization; 0.4 fitted kept examples less well
         nesterov=True,  # usual in speed runs
         weight_decay=4e-4,
-        crop_padding=4,
+        optimizer="muon",
+        muon_rate=0.16,  # 0.12 fits kept examples better (99.1%) and generalizes worse (72.1%)
+        crop_padding=2,  # 4 left kept examples at 96.6% after 14 epochs
         padding_mode="reflect",  # no black borders to learn in few epochs
         flip=True,
     ),

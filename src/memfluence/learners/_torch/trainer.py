@@ -47,7 +47,8 @@ class Trainer:
         bfloat16 = recipe.precision == "bfloat16" and self._on_gpu and torch.cuda.is_bf16_supported()
         self._dtype = torch.bfloat16 if bfloat16 else torch.float32
         self._size = (int(data.train.shape[1]), int(data.train.shape[2]))
-        model = full_precision_head(build(architecture, data.channels, n_classes, **options))
+        with torch.random.fork_rng(devices=[]):  # layers draw when they are made; the user's generator is left alone
+            model = full_precision_head(build(architecture, data.channels, n_classes, **options))
         self._model = model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._parameters = list(self._model.parameters())
         self._optimizer = Optimizer(self._parameters, recipe)
