@@ -12,7 +12,6 @@ from sklearn.pipeline import make_pipeline
 
 import memfluence as mf
 from memfluence.errors import InputError, Interrupted, MemfluenceWarning
-from memfluence.store import TrialStore
 
 
 def blobs(n_train: int = 40, n_test: int = 20) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -198,4 +197,3 @@ def test_plan_says_what_a_run_takes() -> None:
 def test_opening_what_is_no_run() -> None:
     with pytest.raises(InputError, match="no run at nowhere"):
         mf.open("nowhere")
-    assert isinstance(TrialStore, type)

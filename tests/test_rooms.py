@@ -9,12 +9,13 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "memfluence"
 
-# Room -> rooms that it may know. `errors`, `seeding` and `records` are known to all.
-FOUNDATION = {"errors", "seeding", "records"}
+# Room -> rooms that it may know. `errors`, `seeding`, `records` and `npzfiles` are known to all.
+FOUNDATION = {"errors", "seeding", "records", "npzfiles"}
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "seeding": set(),
     "records": {"seeding"},
+    "npzfiles": {"errors"},
     "datasets": FOUNDATION,
     "designs": FOUNDATION,
     "learners": FOUNDATION | {"datasets"},

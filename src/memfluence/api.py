@@ -7,7 +7,7 @@ from typing import Any
 
 from memfluence.errors import MemfluenceWarning
 from memfluence.progress import Progress, ProgressListener
-from memfluence.running import DEFAULT_TRIALS, parse_shard, prepare, run_trials
+from memfluence.running import parse_shard, prepare, run_trials
 from memfluence.runs import Run
 
 __all__ = ["run"]
@@ -18,8 +18,8 @@ def run(
     *,
     learner: Any = "mlp",
     settings: Mapping[str, str] | None = None,
-    trials: int = DEFAULT_TRIALS,
-    keep: float | Iterable[float] = 0.7,
+    trials: int | None = None,
+    keep: float | Iterable[float] | None = None,
     design: str = "fixed",
     masks: Any = None,
     seed: int = 0,
@@ -27,12 +27,12 @@ def run(
     engine: str | None = None,
     workers: int = 1,
     device: str = "auto",
-    shard: str | None = None,
+    shard: str | tuple[int, int] | None = None,
     record: Collection[str] = (),
     retry_failed: bool = False,
     progress: bool | ProgressListener = True,
 ) -> Run:
-    """Train `trials` models on random subsets and store what each of them gets right.
+    """Train `trials` models (2000) on random subsets (70% of the examples) and store what each of them gets right.
 
     `dataset` is a name ("digits", "npz:FILE", ...), a `Dataset`, or arrays (x_train, y_train, x_test, y_test).
     `learner` is a built-in name, "file.py:attribute", a scikit-learn estimator, or a function train(x, y, seed) ->

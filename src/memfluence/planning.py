@@ -12,11 +12,13 @@ from typing import Any
 from memfluence.engines import groups_of, one_thread
 from memfluence.errors import LearnerError
 from memfluence.records import EXTRA_COLUMNS, Failure
-from memfluence.running import DEFAULT_TRIALS, Campaign, prepare
+from memfluence.running import Campaign, checked_integer, prepare
+from memfluence.store import RunInfo
 from memfluence.store.bits import packed_width
 
 __all__ = ["plan"]
 
+_BASE_BYTES = 120_000_000  # Python, NumPy, Arrow, and the blocks in which pairs are counted
 _BYTES = {"prediction": 1, "margin": 2, "logit": 2}
 _PILOT_SECONDS = 5.0  # one-by-one learners are timed over a few trials
 
@@ -26,8 +28,8 @@ def plan(
     *,
     learner: Any = "mlp",
     settings: dict[str, str] | None = None,
-    trials: int = DEFAULT_TRIALS,
-    keep: float | Iterable[float] = 0.7,
+    trials: int | None = None,
+    keep: float | Iterable[float] | None = None,
     design: str = "fixed",
     seed: int = 0,
     workers: int = 1,
@@ -36,6 +38,7 @@ def plan(
     pilot: bool = True,
 ) -> dict[str, Any]:
     """What a run with these options will take, as a JSON-able dict. Nothing is written."""
+    workers = checked_integer("workers", workers, 1)
     campaign = prepare(
         dataset,
         learner=learner,
@@ -50,8 +53,6 @@ def plan(
     info = campaign.info
     bits = 2 * packed_width(info.n_train) + packed_width(info.n_test)
     extras = sum(_BYTES[kind] * (info.n_train + info.n_test) for kind in info.record for _ in EXTRA_COLUMNS[kind][:1])
-    fraction = info.kinds[0].keep or 0.5
-    per_fraction = info.trials / max(1, len({kind.keep for kind in info.kinds}))
     seconds = _pilot(campaign) if pilot else None
     return {
         "dataset": info.dataset["name"],
@@ -64,11 +65,17 @@ def plan(
         "seconds_per_trial": seconds,
         "seconds": None if seconds is None else seconds * info.trials / workers,
         "disk_bytes": info.trials * (bits + extras),  # before compression
-        "memory_bytes_to_estimate": 3 * info.trials * bits,  # packed trials, and their transposes
+        "memory_bytes_to_estimate": _BASE_BYTES + 3 * info.trials * bits,  # packed trials, and their transposes
         "memory_bytes_full_matrix": 8 * info.n_train * info.n_test,
-        # of a difference of two proportions near 1/2; most examples are far from 1/2 and have less
-        "largest_stderr": math.sqrt(0.25 / (fraction * per_fraction) + 0.25 / ((1 - fraction) * per_fraction)),
+        "largest_stderr": max(_largest_stderr(info, kind.keep) for kind in info.kinds),
     }
+
+
+def _largest_stderr(info: RunInfo, keep: float | None) -> float:
+    """About the largest standard error of a score at this fraction: both proportions at 1/2, counts as expected."""
+    fraction = 0.5 if keep is None else keep
+    per_kind = info.trials / len(info.kinds) / info.repeats  # models that share a mask count once
+    return math.sqrt(0.25 / (fraction * per_kind) + 0.25 / ((1 - fraction) * per_kind))
 
 
 def _pilot(campaign: Campaign) -> float:

@@ -10,7 +10,7 @@ from memfluence.engines.events import Event, TrialDone, TrialFailed, WorkerLost
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Progress", "ProgressListener", "Silent"]
+__all__ = ["Progress", "ProgressListener", "Silent", "duration"]
 
 _SECONDS_BETWEEN_LINES = 10.0  # where there is no terminal to redraw
 
@@ -70,6 +70,7 @@ class Progress:
             if self._failed == 1:
                 self.note(f"trial {event.trial} failed: {event.message} (the others go on)")
         elif isinstance(event, WorkerLost):
+            self._done -= event.unsaved
             self.note(event.reason)
         if self._bar is not None:
             self._bar.update(self._done + self._failed, f"{self._pace()}, {self._tail()}")
@@ -90,7 +91,7 @@ class Progress:
         elapsed = time.monotonic() - self._started
         rate = (self._done - self._before + self._failed) / elapsed if elapsed > 0 else 0.0
         left = self._total - self._done - self._failed
-        return f"{rate:.3g} trials/s, {_duration(left / rate) if rate else 'unknown time'} left"
+        return f"{rate:.3g} trials/s, {duration(left / rate) if rate else 'unknown time'} left"
 
     def __enter__(self) -> "Progress":
         return self
@@ -134,7 +135,10 @@ class _RunningMean:
         return self._sum / self._count if self._count else float("nan")
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds in words: 340 ms, 12 s, 3 min 20 s, 2 h 05 min."""
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

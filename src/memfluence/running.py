@@ -3,6 +3,8 @@
 import importlib.metadata
 import json
 import platform
+import re
+import warnings
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,16 +14,18 @@ from typing import Any
 from memfluence import designs, learners
 from memfluence.datasets import Dataset, as_dataset
 from memfluence.designs import Design
-from memfluence.engines import Group, Work, choose, execute, groups_of
-from memfluence.errors import DesignError, InputError, Interrupted
+from memfluence.engines import Group, Work, choose, execute, groups_of, uninterrupted
+from memfluence.errors import DesignError, InputError, Interrupted, MemfluenceWarning
 from memfluence.learners import Learner
 from memfluence.progress import ProgressListener, Silent
 from memfluence.records import EXTRA_COLUMNS, canonical_json
 from memfluence.store import RunInfo, TrialStore, segment_columns
 
-__all__ = ["DEFAULT_TRIALS", "Campaign", "parse_shard", "prepare", "run_trials"]
+__all__ = ["DEFAULT_KEEP", "DEFAULT_TRIALS", "Campaign", "checked_integer", "parse_shard", "prepare", "run_trials"]
 
 DEFAULT_TRIALS = 2000  # the paper's number for ImageNet; standard errors of about 0.025 at worst with keep 0.7
+DEFAULT_KEEP = 0.7  # the paper's
+MOST_TRIALS = 10_000_000  # far beyond anyone's patience; a slip of the finger should not fill the memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +45,8 @@ def prepare(
     *,
     learner: Any = "mlp",
     settings: Mapping[str, str] | None = None,
-    trials: int = DEFAULT_TRIALS,
-    keep: float | Iterable[float] = 0.7,
+    trials: int | None = None,
+    keep: float | Iterable[float] | None = None,
     design: str = "fixed",
     masks: Any = None,
     seed: int = 0,
@@ -51,16 +55,21 @@ def prepare(
     record: Collection[str] = (),
 ) -> Campaign:
     """Check everything that can be checked without training."""
-    _check_integer("trials", trials, 1)
+    wanted = None if trials is None else checked_integer("trials", trials, 1, MOST_TRIALS)
+    if keep is not None and design.partition(":")[0] == "explicit":
+        raise DesignError("The explicit design has its masks already; leave out keep.")
     data = as_dataset(dataset)
     trained = learners.resolve(learner, settings)
-    made = designs.make(design, n_train=data.n_train, keep=keep, seed=seed, masks=masks)
-    if made.limit is not None and trials > made.limit:
-        if trials != DEFAULT_TRIALS:
-            raise DesignError(
-                f"The {design.partition(':')[0]} design has {made.limit} masks. Got trials={trials} instead."
-            )
-        trials = made.limit
+    made = designs.make(
+        design,
+        n_train=data.n_train,
+        keep=DEFAULT_KEEP if keep is None else keep,
+        seed=checked_integer("seed", seed, 0, 2**63 - 1),
+        masks=masks,
+    )
+    if made.limit is not None and wanted is not None and wanted > made.limit:
+        raise DesignError(f"The explicit design has {made.limit} masks. Got trials={wanted} instead.")
+    record = (record,) if isinstance(record, str) else tuple(record)
     unknown = sorted(set(record) - set(EXTRA_COLUMNS))
     if unknown:
         raise InputError(f"There is nothing called {unknown[0]!r} to record; choose from {', '.join(EXTRA_COLUMNS)}.")
@@ -78,7 +87,7 @@ def prepare(
         learner=json.loads(canonical_json(trained.describe())),
         plan={**made.plan.to_json(), "digest": made.plan.digest},
         kinds=made.kinds,
-        trials=trials,
+        trials=wanted or made.limit or DEFAULT_TRIALS,
         group_size=trained.group_size(data, device),
         repeats=made.repeats,
         record=chosen,
@@ -99,12 +108,13 @@ def run_trials(
 ) -> TrialStore:
     """Run what is missing of the campaign into its directory, which may hold part of it already."""
     listener = progress or Silent()
-    _check_integer("workers", workers, 1)
+    workers = checked_integer("workers", workers, 1)
     chosen = choose(engine, workers)
     data = campaign.dataset
     store = TrialStore.create(campaign.out, campaign.info, data.y_train, data.y_test, data.train_ids, data.test_ids)
     store.clean()
-    groups, done = _pending(store, campaign.info.trials, shard, retry_failed, listener)
+    _note_other_versions(store.info.versions, campaign.info.versions)
+    groups, done = _pending(store, campaign.info.trials, shard, retry_failed)
     work = Work(
         data, campaign.learner, campaign.design, store.path, store.info.group_size, store.info.record, campaign.device
     )
@@ -112,8 +122,9 @@ def run_trials(
     try:
         execute(chosen, work, groups, listener.event, workers=workers)
     except KeyboardInterrupt:
-        listener.stop()
-        saved = len(store.scan().numbers)
+        with uninterrupted():
+            listener.stop()
+            saved = len(store.scan().numbers)
         raise Interrupted(
             f"Stopped: {saved} of {campaign.info.trials} trials are stored in {store.path};"
             " run the same command to go on."
@@ -123,13 +134,27 @@ def run_trials(
     return store
 
 
+def _note_other_versions(there: Mapping[str, str], here: Mapping[str, str]) -> None:
+    """Trials made with other versions may differ in rounding: allowed, and said."""
+    shared = sorted(set(there) & set(here) - {"memfluence"})
+    if changed := [f"{name} {there[name]}" for name in shared if there[name] != here[name]]:
+        warnings.warn(
+            f"The run was made with {', '.join(changed)}; trials made now may differ from it in rounding.",
+            MemfluenceWarning,
+            stacklevel=3,
+        )
+
+
 def _pending(
-    store: TrialStore, trials: int, shard: tuple[int, int] | None, retry_failed: bool, listener: ProgressListener
+    store: TrialStore, trials: int, shard: tuple[int, int] | None, retry_failed: bool
 ) -> tuple[list[Group], int]:
     """Groups still to run (of this shard) and how many of its trials are done; damaged segments are set aside."""
     scan = store.scan()
     for damage in scan.damaged:
-        listener.note(f"{damage.reason} It is set aside in {store.path / 'damaged'} and its trials run again.")
+        aside = store.path / "damaged"
+        warnings.warn(
+            f"{damage.reason} It is set aside in {aside} and its trials run again.", MemfluenceWarning, stacklevel=3
+        )
     store.set_aside(scan.damaged)
     done = set(scan.numbers.tolist())
     failed = set(store.failures(done))
@@ -143,19 +168,26 @@ def _pending(
     return groups, sum(len(group.wanted) for group in finished)
 
 
-def parse_shard(text: str | None) -> tuple[int, int] | None:
-    """'i/N' -> (i, N) with 0 <= i < N."""
-    if text is None:
+def parse_shard(shard: str | tuple[int, int] | None) -> tuple[int, int] | None:
+    """'i/N' (or the pair) -> (i, N) with 0 <= i < N."""
+    if shard is None:
         return None
-    part, slash, parts = text.partition("/")
-    if not slash or not part.isdigit() or not parts.isdigit() or not int(part) < int(parts):
-        raise InputError(f"The 'shard' parameter must read i/N with 0 <= i < N, such as 0/3. Got {text!r} instead.")
-    return int(part), int(parts)
+    text = "/".join(map(str, shard)) if isinstance(shard, tuple) else shard
+    match = re.fullmatch("([0-9]+)/([0-9]+)", text)
+    if not match or not int(match[1]) < int(match[2]):
+        raise InputError(f"The 'shard' parameter must read i/N with 0 <= i < N, such as 0/3. Got {shard!r} instead.")
+    return int(match[1]), int(match[2])
 
 
-def _check_integer(name: str, value: object, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"The {name!r} parameter must be an integer >= {least}. Got {value!r} instead.")
+def checked_integer(name: str, value: Any, least: int, most: int | None = None) -> int:
+    """The value as an int, or an error that names the parameter."""
+    bounds = f">= {least}" if most is None else f"in [{least}, {most}]"
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise InputError(f"The {name!r} parameter must be an integer {bounds}. Got {value!r} instead.")
+    number = int(value)
+    if number < least or (most is not None and number > most):
+        raise InputError(f"The {name!r} parameter must be an integer {bounds}. Got {number} instead.")
+    return number
 
 
 def _check_device(device: str) -> None:

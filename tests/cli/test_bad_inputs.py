@@ -181,6 +181,15 @@ CASES: dict[str, tuple[Callable[[Path], None], list[str], int, str]] = {
     "keep above 1": (nothing, ["run", "digits", "--keep", "1.5"], 2, "keep"),
     "keep is a word": (nothing, ["run", "digits", "--keep", "most"], 2, "keep"),
     "keep too small": (nothing, ["run", "digits", "--keep", "0.0001"], 2, "keeps 0"),
+    "too many trials": (nothing, ["run", "digits", "--trials", "1000000000000"], 2, "trials"),
+    "keep with explicit masks": (
+        lambda here: np.save(here / "m.npy", np.ones((3, 600), bool)),
+        ["run", "digits", "--design", "explicit:m.npy", "--keep", "0.5"],
+        2,
+        "keep",
+    ),
+    "plan without workers": (nothing, ["plan", "digits", "--workers", "0"], 2, "workers"),
+    "a shard in superscript": (nothing, ["run", "digits", "--shard", "0/²"], 2, "shard"),
     "no trials": (nothing, ["run", "digits", "--trials", "0"], 2, "trials"),
     "trials is a word": (nothing, ["run", "digits", "--trials", "many"], 2, "--trials"),
     "no workers": (nothing, ["run", "digits", "--workers", "0"], 2, "workers"),
@@ -221,6 +230,16 @@ CASES: dict[str, tuple[Callable[[Path], None], list[str], int, str]] = {
     # places
     "--out is a file": (file("thesis.tex", "mine"), ["run", "digits", "--out", "thesis.tex"], 2, "is a file"),
     "--out holds other files": (file("thesis.tex", "mine"), ["run", "digits", "--out", "."], 2, "thesis.tex"),
+    "--out holds a folder called trials": (
+        lambda here: (
+            (here / "p" / "trials").mkdir(parents=True),
+            (here / "p" / "trials" / "my.parquet").touch(),
+            None,
+        )[2],
+        ["run", "digits", "--out", "p"],
+        2,
+        "trials",
+    ),
     "no run": (nothing, ["scores", "nowhere"], 2, "nowhere"),
     "a run that is a file": (file("run", "mine"), ["status", "run"], 2, "run"),
     "nothing to compare": (nothing, ["compare", "nowhere.npz"], 2, "nowhere.npz"),
@@ -333,6 +352,17 @@ def test_reading_a_run_in_ways_that_it_has_not(
     assert snapshot(a_run.parent) == before
 
 
+def test_a_run_that_has_no_trials_becomes_what_is_asked(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Advice like 'leave it out of --record' can be followed with the same --out."""
+    npz()(here)
+    file("mine.py", "def learn(x, y, seed):\n    return lambda z: y[:1].repeat(len(z))\n")(here)
+    code, _, err = run_command([*AGAIN, "--record", "margin"], capsys)
+    assert code == 2
+    assert "--record" in err
+    assert run_command(AGAIN, capsys)[0] == 0
+    assert run_command([*AGAIN, "--record", "prediction"], capsys)[0] == 2  # now it has trials
+
+
 @pytest.mark.parametrize("how", ["flipped", "cut"])
 def test_a_damaged_segment_is_named_and_left_out_of_scores(
     a_run: Path, capsys: pytest.CaptureFixture[str], how: str
@@ -391,21 +421,17 @@ def test_a_read_only_directory(a_run: Path, capsys: pytest.CaptureFixture[str]) 
     assert snapshot(a_run.parent) == before
 
 
-def test_a_full_disk(a_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk(a_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A limit on file sizes stands in for a disk that fills up while a segment is written."""
     import resource
-    import signal
 
     before = snapshot(a_run / "trials")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    monkeypatch.setattr(signal, "signal", lambda *_: None)
-    signal_before = signal.getsignal(signal.SIGXFSZ)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1500, limits[1]))
         code, _, err = run_command(replaced("--trials", "12"), capsys)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert signal.getsignal(signal.SIGXFSZ) == signal_before
     assert code == 1
     assert "disk is full" in err
     assert snapshot(a_run / "trials") == before

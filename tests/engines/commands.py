@@ -1,6 +1,7 @@
 """Running the command line as a user does, in processes of its own."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,11 @@ def memfluence(*arguments: str, cwd: Path, expect: int | None = 0) -> subprocess
     return done
 
 
+def _as_from_a_terminal() -> None:
+    for name in (signal.SIGINT, signal.SIGHUP):  # under nohup they would be ignored
+        signal.signal(name, signal.SIG_DFL)
+
+
 def start(*arguments: str, cwd: Path, pause: float = 0.0) -> subprocess.Popen[str]:
     """A command in a process group of its own, so that a signal reaches what a terminal's Ctrl-C would reach."""
     return subprocess.Popen(
@@ -46,6 +52,7 @@ def start(*arguments: str, cwd: Path, pause: float = 0.0) -> subprocess.Popen[st
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=_as_from_a_terminal,
         env={**os.environ, "PYTHONFAULTHANDLER": "1", "PAUSE": str(pause)},
     )
 

@@ -1,5 +1,6 @@
 """Killed, interrupted, sharded or spread over workers: the scores are byte for byte those of an undisturbed run."""
 
+import json
 import os
 import random
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from engines.commands import DATA, LEARNER, memfluence, scores_of, start
+from memfluence.seeding import integer_seed
 
 FUNCTION = ["run", DATA, "--learner", "learner.py:learn", "--trials", "150", "--seed", "4"]
 BATCHED = [
@@ -60,10 +62,12 @@ def test_killed_at_random_moments(
 ) -> None:
     out = f"killed-{name}-{workers}"
     moments = random.Random(f"{name}{workers}")
-    for _ in range(40 if soak else 2):
-        process = start(*arguments, "--out", out, "--workers", workers, cwd=here, pause=0.05)
+    for round_ in range(40 if soak else 2):
+        process = start(*arguments, "--out", out, "--workers", workers, cwd=here, pause=0.1)
         wait_for(here / out / "run.json", process)
-        time.sleep(moments.uniform(0, 4))
+        time.sleep(moments.uniform(0, 2 if round_ == 0 else 1))
+        if round_ < 2:
+            assert process.poll() is None, "it must be killed in the middle to show anything"
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
     memfluence(*arguments, "--out", out, "--workers", workers, cwd=here)
@@ -91,7 +95,7 @@ def test_three_shards_side_by_side(here: Path, undisturbed: dict[str, bytes], na
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_ctrl_c_loses_nothing_that_was_complete(
     here: Path, undisturbed: dict[str, bytes], workers: str, sent: signal.Signals
 ) -> None:
@@ -120,20 +124,69 @@ def test_more_trials_later_are_the_trials_of_a_longer_run(here: Path, undisturbe
     assert scores_of("grown", here) == undisturbed["batched"]
 
 
-def test_a_worker_that_dies_costs_its_trials_alone(here: Path) -> None:
-    (here / "deadly.py").write_text(
-        LEARNER.replace(
-            "    rng =",
-            "    import pathlib\n    if not pathlib.Path('spared').exists() and seed % 50 == 0:\n"
-            "        os.kill(os.getpid(), 9)\n    rng =",
-        )
-    )
-    arguments = ["run", DATA, "--learner", "deadly.py:learn", "--trials", "100", "--workers", "2", "--out", "deadly"]
+UNLUCKY = [trial for trial in range(60) if integer_seed(4, "learner", trial) % 23 == 0]
+
+
+def variant(here: Path, name: str, line: str) -> list[str]:
+    """The learner with one more line at its start, in a file of its own, and the command that runs it."""
+    (here / f"{name}.py").write_text(LEARNER.replace("    time.sleep", f"    {line}\n    time.sleep", 1))
+    return ["run", DATA, "--learner", f"{name}.py:learn", "--trials", "60", "--seed", "4", "--out", name]
+
+
+def test_a_worker_that_dies_costs_the_trial_that_killed_it(here: Path) -> None:
+    arguments = variant(here, "deadly", "if seed % 23 == 0 and not os.path.exists('spared'): os.kill(os.getpid(), 9)")
+    arguments += ["--workers", "3"]
     done = memfluence(*arguments, cwd=here, expect=1)
     assert "was killed by signal 9" in done.stderr
-    assert "run the same command to go on" in done.stderr
+    status = json.loads(memfluence("status", "deadly", "--json", cwd=here).stdout)
+    assert [failure["trial"] for failure in status["failures"]] == UNLUCKY
+    assert status["trials"] == 60 - len(UNLUCKY)
     (here / "spared").touch()
-    memfluence(*arguments, cwd=here)
+    memfluence(*arguments, "--retry-failed", cwd=here)
+
+
+def test_a_learner_that_exits_fails_its_trial_alone(here: Path) -> None:
+    arguments = variant(here, "exits", "if seed % 23 == 0: raise SystemExit(0)")
+    done = memfluence(*arguments, cwd=here, expect=1)
+    assert f"{len(UNLUCKY)} trials failed" in done.stderr
+    assert "SystemExit" in done.stderr
+
+
+def test_a_learner_that_swallows_the_signal_is_stopped_after_its_trial(here: Path) -> None:
+    (here / "greedy.py").write_text(
+        "import time\n\ndef learn(x, y, seed):\n    try:\n        time.sleep(0.3)\n    except BaseException:\n"
+        "        pass\n    return lambda z: y[:1].repeat(len(z))\n"
+    )
+    arguments = ["run", DATA, "--learner", "greedy.py:learn", "--trials", "60", "--out", "greedy", "--workers", "2"]
+    process = start(*arguments, cwd=here)
+    wait_for_a_segment(here / "greedy", process)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130, errors
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_an_impatient_second_ctrl_c_loses_nothing(here: Path, workers: str) -> None:
+    arguments = [*FUNCTION, "--out", f"impatient-{workers}", "--workers", workers]
+    process = start(*arguments, cwd=here, pause=0.1)
+    wait_for_a_segment(here / f"impatient-{workers}", process)
+    time.sleep(1)  # so that there is something to store
+    for _ in range(4):
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.01)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    status = json.loads(memfluence("status", f"impatient-{workers}", "--json", cwd=here).stdout)
+    assert status["segments"] >= 2 * int(workers) - 1  # what came after the first segment was stored too
+    assert f"Stopped: {status['trials']} of 150" in errors
+
+
+def test_what_a_learner_prints_is_not_in_the_json(here: Path) -> None:
+    arguments = variant(here, "chatty", "print('epoch 1'); os.system('echo child')")
+    for workers in ("1", "2"):
+        done = memfluence(*arguments[:-1], f"chatty-{workers}", "--workers", workers, "--json", cwd=here)
+        assert json.loads(done.stdout)["trials"] == 60
+        assert "epoch 1" in done.stderr
 
 
 def test_a_torn_segment_is_named_set_aside_and_run_again(here: Path, undisturbed: dict[str, bytes]) -> None:

@@ -25,6 +25,15 @@ def clouds(seed: int = 0, **options: Any) -> Dataset:
     return from_arrays(*arrays(seed), name="clouds", **options)
 
 
+def pictures(seed: int = 0, n_train: int = 30, n_test: int = 14, **options: Any) -> Dataset:
+    """Noisy 8x8 pictures in three colours as bytes, (n, 8, 8, 3): each class has a pattern of its own."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n_train + n_test) % N_CLASSES
+    x = 80 * rng.normal(size=(N_CLASSES, 8, 8, 3))[y] + 50 * rng.normal(size=(len(y), 8, 8, 3)) + 120
+    x = np.clip(x, 0, 255).astype(np.uint8)
+    return from_arrays(x[:n_train], y[:n_train], x[n_train:], y[n_train:], name="pictures", **options)
+
+
 def noise(seed: int = 0) -> Dataset:
     """Labels that have nothing to do with the inputs: what a model gets right beyond chance, it memorized."""
     rng = np.random.default_rng(seed)

@@ -14,11 +14,15 @@ from sklearn.neighbors import KNeighborsClassifier
 from user_learners import nearest_scores
 
 from memfluence.learners import MLP, Learner, resolve
+from memfluence.learners.network import Network
+from memfluence.learners.recipes import Recipe
 from memfluence.records import Failure
 
 USER_FILE = Path(__file__).parent / "user_learners.py"
 LEARNERS = {
     "mlp": lambda: resolve("mlp", {"hidden": "16", "epochs": "40", "batch": "8", "rate": "0.05"}),
+    # A network without convolutions, for features; `test_network_learner` has one with them.
+    "network": lambda: Network("linear", "linear", Recipe(epochs=20, batch=8, rate=0.05, normalization="subset")),
     "logistic regression": lambda: resolve(LogisticRegression(max_iter=1000)),
     "forest": lambda: resolve(RandomForestClassifier(n_estimators=7)),
     "function": lambda: resolve(nearest_scores),

@@ -13,17 +13,19 @@ from typing import NoReturn, TextIO
 import typer
 
 from memfluence.cli import _exchange, _read, _run
-from memfluence.errors import MemfluenceError, MemfluenceWarning
+from memfluence.errors import Interrupted, MemfluenceError, MemfluenceWarning
 
 __all__ = ["app", "main"]
+
+_INTERRUPTED = 130
 
 app = typer.Typer(
     name="memfluence",
     help="Which training examples does a learning algorithm memorize, and which test predictions does each carry?",
     epilog="Start with: memfluence run digits, then memfluence report runs/digits-mlp. Any command takes --debug,"
-    " which shows the traceback of an error.",
+    " which shows the traceback of an error. Exit codes: 0, 1 failure, 2 misuse, 130 stopped by Ctrl-C.",
     add_completion=False,
-    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -51,25 +53,31 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command line and exit with its code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
-    given = [argument for argument in given if argument != "--debug"]
+    given = [argument for argument in given if argument != "--debug"] or ["--help"]
     warnings.showwarning = _show_warning
     warnings.simplefilter("always", MemfluenceWarning)
     try:
-        signal.signal(signal.SIGTERM, _interrupt)  # a scheduler that ends a job deserves the manners of Ctrl-C
+        for name in (signal.SIGTERM, signal.SIGHUP):  # a scheduler or a closed terminal: the manners of Ctrl-C
+            if signal.getsignal(name) != signal.SIG_IGN:  # nohup
+                signal.signal(name, _interrupt)
         code = app(args=given, prog_name="memfluence", standalone_mode=False)
         sys.stdout.flush()
+        if code == _INTERRUPTED:  # Typer has caught it
+            raise KeyboardInterrupt
         sys.exit(code if isinstance(code, int) else 0)
     except BrokenPipeError:  # the reader of our output (head, less) is gone
         sys.stderr.close()
         sys.exit(1)
     except MemfluenceError as error:
+        if isinstance(error, Interrupted):  # said once; more of the same must not cut the end short
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         if debug:
             raise
         _say(str(error))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         _say("Stopped.")
-        sys.exit(130)
+        sys.exit(_INTERRUPTED)
     except Exception as error:
         if debug:
             raise

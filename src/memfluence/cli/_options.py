@@ -51,11 +51,23 @@ LearnerOption = Annotated[
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Setting of a built-in learner; repeatable.", show_default=False),
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Setting of a built-in learner, or parameter of an estimator; repeatable.",
+        show_default=False,
+    ),
 ]
-TrialsOption = Annotated[int, typer.Option(help="How many models to train.")]
+TrialsOption = Annotated[
+    int | None, typer.Option(help="How many models to train.  [default: 2000]", show_default=False)
+]
 KeepsOption = Annotated[
-    str, typer.Option("--keep", help="Fraction of the training examples kept; or several: 0.5,0.7.")
+    str | None,
+    typer.Option(
+        "--keep",
+        help="Fraction of the training examples kept; or several: 0.5,0.7.  [default: 0.7]",
+        show_default=False,
+    ),
 ]
 DesignOption = Annotated[
     str, typer.Option(help="fixed, balanced[:block], bernoulli, lemma, repeats[:models per mask] or explicit:FILE.")
@@ -74,8 +86,10 @@ AnyClass = Annotated[bool, typer.Option("--any-class", help="Pairs of different 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else there.")]
 
 
-def fractions(text: str) -> list[float]:
+def fractions(text: str | None) -> list[float] | None:
     """'0.5,0.7' -> [0.5, 0.7]."""
+    if text is None:
+        return None
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:

@@ -2,11 +2,13 @@
 
 import json
 import math
+import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
-__all__ = ["as_json", "duration", "number", "say", "size", "table"]
+__all__ = ["as_json", "number", "say", "size", "stdout_to_stderr", "table"]
 
 
 def as_json(document: Any) -> None:
@@ -24,6 +26,20 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
+@contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+    """Send what code within the block prints, and what its child processes print, to stderr."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
 def say(*lines: str) -> None:
     for line in lines:
         print(line)
@@ -39,14 +55,6 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 def number(value: float | None, digits: int = 3) -> str:
     return "-" if value is None or math.isnan(value) else f"{value:.{digits}f}"
-
-
-def duration(seconds: float) -> str:
-    if seconds < 1:
-        return f"{1000 * seconds:.0f} ms"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
 def size(count: float) -> str:

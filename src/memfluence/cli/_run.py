@@ -23,26 +23,24 @@ from memfluence.cli._options import (
     names,
     settings,
 )
-from memfluence.cli._output import as_json, duration, number, say, size
+from memfluence.cli._output import as_json, number, say, size, stdout_to_stderr
 from memfluence.errors import TrialsFailedError
 
 __all__ = ["plan", "run"]
-
-DEFAULT_TRIALS = 2000  # `running.DEFAULT_TRIALS`, repeated because importing it would slow --help
 
 
 def run(
     dataset: DatasetArgument,
     learner: LearnerOption = "mlp",
-    trials: TrialsOption = DEFAULT_TRIALS,
-    keep: KeepsOption = "0.7",
+    trials: TrialsOption = None,
+    keep: KeepsOption = None,
     design: DesignOption = "fixed",
     seed: SeedOption = 0,
     out: Annotated[
         Path | None, typer.Option(help="Directory of the run.  [default: runs/DATASET-LEARNER]", show_default=False)
     ] = None,
     engine: Annotated[
-        str | None, typer.Option(help="local, processes or ray.  [default: by --workers]", show_default=False)
+        str | None, typer.Option(help="local or processes.  [default: by --workers]", show_default=False)
     ] = None,
     workers: Annotated[int, typer.Option(help="Worker processes.")] = 1,
     device: DeviceOption = "auto",
@@ -80,15 +78,17 @@ def run(
     progress = None if quiet else Progress()
     for note in campaign.dataset.notes:
         print(f"memfluence: note: {note}", file=sys.stderr)
-    store = run_trials(
-        campaign, engine=engine, workers=workers, shard=part, retry_failed=retry_failed, progress=progress
-    )
+    with stdout_to_stderr():  # what learners print is not our output
+        store = run_trials(
+            campaign, engine=engine, workers=workers, shard=part, retry_failed=retry_failed, progress=progress
+        )
     status = Run(store).status()
     if json:
         as_json(status)
     else:
         say(
-            f"{status['trials']} of {trials} trials in {store.path}: test accuracy {number(status['test_accuracy'])},"
+            f"{status['trials']} of {status['trials_wanted']} trials in {store.path}:"
+            f" test accuracy {number(status['test_accuracy'])},"
             f" on kept examples {number(status['accuracy_in'])}, on held-out ones {number(status['accuracy_out'])}.",
             f"Next: memfluence report {shlex.quote(str(store.path))}",
         )
@@ -106,8 +106,8 @@ def run(
 def plan(
     dataset: DatasetArgument,
     learner: LearnerOption = "mlp",
-    trials: TrialsOption = DEFAULT_TRIALS,
-    keep: KeepsOption = "0.7",
+    trials: TrialsOption = None,
+    keep: KeepsOption = None,
     design: DesignOption = "fixed",
     seed: SeedOption = 0,
     workers: Annotated[int, typer.Option(help="Worker processes.")] = 1,
@@ -119,20 +119,22 @@ def plan(
 ) -> None:
     """Say how long a run will take, how much disk and memory, and how sure its scores will be."""
     from memfluence.planning import plan as make_plan
+    from memfluence.progress import duration
 
-    found = make_plan(
-        dataset,
-        learner=learner,
-        settings=settings(set_),
-        trials=trials,
-        keep=fractions(keep),
-        design=design,
-        seed=seed,
-        workers=workers,
-        device=device,
-        record=names(record),
-        pilot=pilot,
-    )
+    with stdout_to_stderr():
+        found = make_plan(
+            dataset,
+            learner=learner,
+            settings=settings(set_),
+            trials=trials,
+            keep=fractions(keep),
+            design=design,
+            seed=seed,
+            workers=workers,
+            device=device,
+            record=names(record),
+            pilot=pilot,
+        )
     if json:
         as_json(found)
         return
@@ -144,5 +146,5 @@ def plan(
         f"  disk    {size(found['disk_bytes'])} before compression",
         f"  memory  {size(found['memory_bytes_to_estimate'])} to estimate;"
         f" the full influence matrix would be {size(found['memory_bytes_full_matrix'])}",
-        f"  error   standard error of a score at most {found['largest_stderr']:.3f}",
+        f"  error   standard error of a score at most about {found['largest_stderr']:.3f}",
     )

@@ -1,30 +1,10 @@
-"""Reading files that may lie about their size: memory grows with what is there, not with what a header claims."""
+"""Where the files of a dataset are, or what a user needs to hear when they are not there."""
 
 from pathlib import Path
-from typing import Protocol
 
 from memfluence.errors import DatasetError
 
-__all__ = ["DEFLATE_LIMIT", "Readable", "folder_with", "read_promised", "require_file"]
-
-DEFLATE_LIMIT = 1032  # no deflate stream (zip, gzip) expands by more than this
-
-_CHUNK = 1 << 20
-
-
-class Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
-
-
-def read_promised(stream: Readable, promised: int) -> bytearray:
-    """What the stream holds, up to one byte more than `promised`; the caller compares the lengths."""
-    content = bytearray()
-    while len(content) <= promised:
-        chunk = stream.read(min(_CHUNK, promised + 1 - len(content)))
-        if not chunk:
-            break
-        content += chunk
-    return content
+__all__ = ["folder_with", "require_file"]
 
 
 def require_file(path: Path, name: str) -> Path:

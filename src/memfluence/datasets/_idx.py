@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from memfluence.datasets._dataset import Dataset, from_arrays
-from memfluence.datasets._files import DEFLATE_LIMIT, Readable, folder_with, read_promised
+from memfluence.datasets._files import folder_with
 from memfluence.errors import DatasetError
+from memfluence.npzfiles import DEFLATE_LIMIT, Readable, read_promised
 
 __all__ = ["load_mnist"]
 

@@ -13,7 +13,7 @@ class Design(Protocol):
     """Which examples each trial keeps.
 
     `trial(number)` is a function of the plan and the number alone: it does not change when the number of trials grows,
-    nor with what was asked before. `tests/designs/contract.py` checks it for every design.
+    nor with what was asked before. `tests/designs/test_designs.py` checks it for every design.
     """
 
     @property

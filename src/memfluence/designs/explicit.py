@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from memfluence.errors import DesignError
+from memfluence.npzfiles import is_npy, open_npz, read_npy
 from memfluence.records import Kind, Plan, Trial
 
 __all__ = ["Explicit", "checked_masks", "read_masks"]
@@ -52,15 +53,11 @@ def checked_masks(masks: Any, n_train: int) -> np.ndarray:
 
 def read_masks(path: Path) -> np.ndarray:
     """Masks from a .npy file, or from `mask` in a .npz file."""
-    try:
-        loaded = np.load(path, allow_pickle=False)
-    except FileNotFoundError:
-        raise DesignError(f"There is no mask file {path}; give a .npy or a .npz with 'mask'.") from None
-    except (OSError, ValueError, EOFError) as error:
-        raise DesignError(f"{path} is not a readable .npy or .npz file of masks ({error}).") from None
-    if isinstance(loaded, np.ndarray):
-        return loaded
-    with loaded:
-        if "mask" not in loaded.files:
-            raise DesignError(f"{path} has no array 'mask'; it holds {', '.join(loaded.files) or 'nothing'}.")
-        return np.asarray(loaded["mask"])
+    if not path.is_file():
+        raise DesignError(f"There is no mask file {path}; give a .npy or a .npz with 'mask'.")
+    if is_npy(path):
+        return read_npy(path, DesignError)
+    with open_npz(path, DesignError) as file:
+        if "mask" not in file.names:
+            raise DesignError(f"{path} has no array 'mask'; it holds {file.listing}.")
+        return file.read("mask")

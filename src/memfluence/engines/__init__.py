@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from memfluence.engines._signals import uninterrupted
 from memfluence.engines._threads import THREAD_VARIABLES, one_thread
 from memfluence.engines.events import Emit, Event, SegmentWritten, TrialDone, TrialFailed, WorkerLost
 from memfluence.engines.local import run_local
@@ -24,6 +25,7 @@ __all__ = [
     "execute",
     "groups_of",
     "one_thread",
+    "uninterrupted",
 ]
 
 ENGINES = ("local", "processes")

@@ -22,13 +22,14 @@ class TrialFailed:
 @dataclass(frozen=True)
 class SegmentWritten:
     path: str
-    trials: int
+    trials: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class WorkerLost:
     worker: int
     reason: str
+    unsaved: int  # trials that it had done and not stored, which run again
 
 
 Event = TrialDone | TrialFailed | SegmentWritten | WorkerLost

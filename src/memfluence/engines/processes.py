@@ -11,14 +11,19 @@ import signal
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
+from memfluence.engines._signals import uninterrupted
 from memfluence.engines._threads import one_thread, single_threaded_children
-from memfluence.engines.events import Emit, Event, WorkerLost
-from memfluence.engines.work import Group, GroupRunner, Work
+from memfluence.engines.events import Emit, Event, SegmentWritten, TrialDone, TrialFailed, WorkerLost
+from memfluence.engines.work import Group, GroupRunner, Work, groups_of
 from memfluence.errors import EngineError, LearnerError, MemfluenceError
+from memfluence.records import Failure
+from memfluence.store import TrialStore
 
 __all__ = ["run_processes"]
 
@@ -35,12 +40,34 @@ class _Worker:
     number: int
     process: Any
     pipe: Connection
-    groups: list[Group] = field(default_factory=list)  # handed out and not yet answered for
+    groups: list[Group] = field(default_factory=list)  # handed out last and not yet answered for
+    done: set[int] = field(default_factory=set)  # trials that it said it has done but not that they are stored
+    unstored: set[int] = field(default_factory=set)  # trials handed out that are neither stored nor failed
     given_at: float = 0.0
+
+    def hand(self, groups: list[Group]) -> None:
+        """Give it work; an empty list sends it home. A worker that is gone shows as the end of its pipe later."""
+        self.groups, self.given_at = groups, time.monotonic()
+        self.unstored.update(trial for group in groups for trial in group.wanted)
+        with suppress(OSError):
+            self.pipe.send(groups)
+
+    def hear(self, event: Event) -> None:
+        if isinstance(event, TrialDone):
+            self.done.add(event.trial)
+        elif isinstance(event, TrialFailed):
+            self.unstored.discard(event.trial)
+        elif isinstance(event, SegmentWritten):
+            self.done.difference_update(event.trials)
+            self.unstored.difference_update(event.trials)
 
 
 def run_processes(work: Work, groups: Sequence[Group], emit: Emit, *, workers: int) -> None:
-    """Run all groups on up to `workers` processes. A worker that dies costs its own groups, not the others'."""
+    """Run all groups on up to `workers` processes.
+
+    A worker that dies fails the trials it was at, which are not tried again unless asked (they may be what killed
+    it); the rest of its groups go to the others.
+    """
     waiting = deque(groups)
     team = _start(work, min(workers, len(groups)))
     lost: list[str] = []
@@ -55,23 +82,37 @@ def run_processes(work: Work, groups: Sequence[Group], emit: Emit, *, workers: i
                     team.remove(worker)
                     if reason := _why_lost(worker):
                         lost.append(reason)
-                        emit(WorkerLost(worker.number, reason))
+                        emit(WorkerLost(worker.number, reason, len(worker.done)))
+                        waiting.extendleft(_bury(worker, reason, work, emit))
                     continue
                 if isinstance(message, MemfluenceError):
                     raise message
                 if message is not None:
+                    worker.hear(message)
                     emit(message)
                     continue
                 if worker.groups:
                     pace = (time.monotonic() - worker.given_at) / len(worker.groups)
-                worker.groups = _next_handout(waiting, pace, len(team))
-                worker.given_at = time.monotonic()
-                worker.pipe.send(worker.groups)  # an empty list sends the worker home
+                worker.hand(_next_handout(waiting, pace, len(team)))
     except BaseException:
-        _stop(team, emit)
+        with uninterrupted():
+            _stop(team, emit)
         raise
-    if lost:
-        raise EngineError(f"{'; '.join(lost)}. What was complete is stored; run the same command to go on.")
+    if waiting:
+        raise EngineError(
+            f"No worker is left ({'; '.join(lost)}). What was complete is stored; run the same command to go on."
+        )
+
+
+def _bury(worker: _Worker, reason: str, work: Work, emit: Emit) -> list[Group]:
+    """Fail the trials that a dead worker was at, and give back all else that it had not stored."""
+    begun = [group for group in worker.groups if not set(group.wanted) <= worker.done]
+    guilty = set(begun[0].wanted) & worker.unstored if begun else set()
+    store = TrialStore.open(work.run)
+    for trial in sorted(guilty):
+        store.write_failure(Failure(trial, reason))
+        emit(TrialFailed(trial, reason))
+    return groups_of(worker.unstored - guilty, work.group_size)
 
 
 def _start(work: Work, count: int) -> list[_Worker]:
@@ -109,9 +150,9 @@ def _why_lost(worker: _Worker) -> str | None:
         return None
     how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with code {code}"
     why = " (out of memory is the usual reason)" if code == -signal.SIGKILL else ""
-    trials = [trial for group in worker.groups for trial in group.wanted]
-    during = f" during trials {trials[0]} to {trials[-1]}" if trials else " while starting"
-    return f"worker {worker.number} {how}{why}{during}"
+    if not worker.given_at:
+        why = ' while starting (a script that asks for workers must do so under if __name__ == "__main__":)'
+    return f"worker process {worker.number} {how}{why}"
 
 
 def _stop(team: list[_Worker], emit: Emit) -> None:
@@ -122,7 +163,9 @@ def _stop(team: list[_Worker], emit: Emit) -> None:
         try:
             while True:  # drain, so that no worker blocks on a full pipe while it stores
                 message = worker.pipe.recv()
-                if message is not None and not isinstance(message, MemfluenceError):
+                if message is None:
+                    worker.hand([])  # it asks for work: its learner swallowed the signal
+                elif not isinstance(message, MemfluenceError):
                     emit(message)
         except (EOFError, OSError):
             worker.process.join()
@@ -130,9 +173,13 @@ def _stop(team: list[_Worker], emit: Emit) -> None:
 
 def _serve(pipe: Connection, payload: bytes, number: int) -> None:
     """The life of a worker."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which then tells us
+    for name in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(name, signal.SIG_IGN)  # they reach the parent, which then tells us
+    stopping = False
 
     def stop(*_: object) -> None:
+        nonlocal stopping
+        stopping = True
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough
         raise _Stop
 
@@ -154,6 +201,8 @@ def _serve(pipe: Connection, payload: bytes, number: int) -> None:
                     break
                 for group in groups:
                     runner.run(group)
+                    if stopping:  # and the learner swallowed it
+                        raise _Stop
     except (_Stop, EOFError, BrokenPipeError, ConnectionResetError):
         return
     except MemfluenceError as error:
@@ -162,8 +211,8 @@ def _serve(pipe: Connection, payload: bytes, number: int) -> None:
 
 def _own_device(device: str, number: int) -> str:
     """Worker k takes GPU k, round and round."""
-    if device != "cuda":
+    if device == "cpu" or not Path("/dev/nvidiactl").exists():
         return device
     import torch
 
-    return f"cuda:{number % max(1, torch.cuda.device_count())}"
+    return f"cuda:{number % torch.cuda.device_count()}" if torch.cuda.is_available() else device

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from memfluence.datasets import Dataset
 from memfluence.designs import Design
+from memfluence.engines._signals import uninterrupted
 from memfluence.engines.events import Emit, SegmentWritten, TrialDone, TrialFailed
 from memfluence.errors import MemfluenceError
 from memfluence.learners import Learner
@@ -54,7 +55,7 @@ class GroupRunner:
         self._emit = emit
         self._store = TrialStore.open(work.run)
         self._writer = SegmentWriter(
-            self._store, lambda path, count: emit(SegmentWritten(path=str(path), trials=count))
+            self._store, lambda path, trials: emit(SegmentWritten(path=str(path), trials=trials))
         )
         self._host = platform.node()
 
@@ -62,7 +63,8 @@ class GroupRunner:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._writer.flush()
+        with uninterrupted():
+            self._writer.flush()
 
     def run(self, group: Group) -> None:
         """Train the group; a learner that raises costs its own trials only."""

@@ -54,8 +54,8 @@ class Network:
     architecture: str
     recipe: Recipe
     options: dict[str, Any] = field(default_factory=dict)
-    # Not handed on by `dataclasses.replace`: a trainer of another recipe must not be found in it.
-    _trainers: dict[tuple[Any, ...], "Trainer"] = field(default_factory=dict, init=False, repr=False, compare=False)
+    # Trainers, not handed on by `dataclasses.replace`: one of another recipe must not be found here.
+    _trainers: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Network, (self.name, self.architecture, self.recipe, self.options)
@@ -122,4 +122,5 @@ class Network:
             self._trainers[key] = Trainer(
                 self.architecture, self.options, self.recipe, data, dataset.n_classes, subset_size, device
             )
-        return self._trainers[key]
+        trainer: Trainer = self._trainers[key]
+        return trainer

@@ -1,5 +1,6 @@
 """The store: a directory of immutable Parquet segments and one `run.json`. The only thing that lasts."""
 
+from memfluence.store._files import write_whole
 from memfluence.store.bits import unpack
 from memfluence.store.importing import Imported, Labels, import_trials
 from memfluence.store.run_file import FORMAT, RUN_FILE, RunInfo, differences, segment_columns
@@ -23,4 +24,5 @@ __all__ = [
     "segment_columns",
     "unpack",
     "write_trials_file",
+    "write_whole",
 ]

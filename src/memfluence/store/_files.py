@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from memfluence.errors import StoreError
+from memfluence.errors import InputError, StoreError
 
-__all__ = ["PARTIAL_PREFIX", "file_errors", "publish", "remove_stale_partials"]
+__all__ = ["PARTIAL_PREFIX", "file_errors", "publish", "remove_stale_partials", "write_whole"]
 
 PARTIAL_PREFIX = ".partial-"
 _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -46,6 +46,18 @@ def publish(path: Path, content: bytes, *, replace: bool) -> bool:
             partial.unlink(missing_ok=True)
         _sync_directory(path.parent)
     return True
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that the user named, in a directory that is made where it is missing.
+
+    What was there before stays until all of the new content is on the disk.
+    """
+    if path.is_dir():
+        raise InputError(f"{path} is a directory; name a file.")
+    with file_errors(f"writing {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    publish(path, content, replace=True)
 
 
 def _partials_of_this_host() -> str:

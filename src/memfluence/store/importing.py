@@ -43,15 +43,17 @@ class Imported:
 
 def import_trials(paths: Iterable[Path], out: Path, labels: Labels | None = None) -> Imported:
     """Read all files, check that they belong together and to `out`, then write what `out` lacks."""
-    files = [file for path in paths for file in _read(path)]
+    given = [[_with_labels(file, labels) for file in _read(path)] for path in paths]
+    files = [file for part in given for file in part]
     if not files:
         raise InputError("No trials files were given; name at least one.")
-    files = [_with_labels(file, labels) for file in files]
-    info, y_train, y_test = _info_for(files, labels)
     existing = TrialStore.open(out) if (out / RUN_FILE).exists() else None
+    info, y_train, y_test = _info_for(files, labels)
     if existing is not None:
-        info = _check_joins(existing, info, y_train, y_test)
-    outcomes, already_there = _number(files, existing)
+        described = any(file.run is not None for file in files)
+        info = _check_joins(existing, info, described, y_train, y_test)
+    _check_rows(files, info, out)
+    outcomes, already_there = _number(given, info, existing)
     info = replace(info, trials=max([info.trials, *(outcome.trial + 1 for outcome in outcomes)]))
     store = existing or TrialStore.create(out, info, y_train, y_test)
     if existing is not None and info.trials > existing.info.trials:
@@ -89,20 +91,16 @@ def _with_labels(file: TrialsFile, labels: Labels | None) -> TrialsFile:
 
 def _info_for(files: Sequence[TrialsFile], labels: Labels | None) -> tuple[RunInfo, np.ndarray, np.ndarray]:
     """What run.json has to say about these files, and the label codes."""
-    first = files[0]
-    for file in files[1:]:
-        same = np.array_equal(np.asarray(file.train_labels), np.asarray(first.train_labels)) and np.array_equal(
-            np.asarray(file.test_labels), np.asarray(first.test_labels)
-        )
-        if not same or file.plan != first.plan or set(file.extras) != set(first.extras):
-            what = "columns" if same and file.plan == first.plan else "plan" if same else "labels"
+    first = next((file for file in files if file.run is not None), files[0])
+    for file in files:
+        if what := _difference(file, first):
             raise RunMismatchError(f"{file.source} and {first.source} differ in their {what}; import them apart.")
     train, test = np.asarray(first.train_labels), np.asarray(first.test_labels)
     classes, codes = np.unique(np.concatenate([train, test]), return_inverse=True)
     y_train, y_test = codes[: len(train)], codes[len(train) :]
     record = tuple(sorted(kind for kind, names in EXTRA_COLUMNS.items() if set(names) <= set(first.extras)))
     if first.run is not None:
-        info = _info_from_run(first.run, first.source)
+        info = _info_from_run(first)
         names = list(info.dataset["classes"])
         code = {str(name): k for k, name in enumerate(names)}
         try:
@@ -133,12 +131,58 @@ def _info_for(files: Sequence[TrialsFile], labels: Labels | None) -> tuple[RunIn
     return info, y_train, y_test
 
 
-def _info_from_run(raw: Any, source: Path) -> RunInfo:
+def _difference(file: TrialsFile, first: TrialsFile) -> str | None:
+    """In what the two files differ that one run cannot have both of."""
+    for split in ("train_labels", "test_labels"):
+        there, here = getattr(first, split), getattr(file, split)
+        if there is not here and not np.array_equal(there, here):
+            return "labels"
+    if file.plan != first.plan:
+        return "plan"
+    if set(file.extras) != set(first.extras):
+        return "columns"
+    if file.run is None or first.run is None or file is first:
+        return None
+    one, other = _info_from_run(file), _info_from_run(first)
+    if (one.identity, one.kinds, one.repeats) != (other.identity, other.kinds, other.repeats):
+        return "data, learner or plan"
+    return None
+
+
+def _info_from_run(file: TrialsFile) -> RunInfo:
+    """The run.json that came with the trials, if it is about them."""
+
+    def is_count(number: object, least: int) -> bool:
+        return isinstance(number, int) and least <= number <= MOST_TRIALS
+
+    assert file.run is not None
     try:
-        info = info_from_json(raw)
-        return replace(info, dataset={key: value for key, value in info.dataset.items() if key != "examples"})
-    except (TypeError, KeyError, AttributeError) as error:
-        raise InputError(f"{source}: 'run' is not the run.json of a run ({error}).") from None
+        info = info_from_json(file.run)
+        fits = {
+            "format": info.format == FORMAT,
+            "dataset": (info.n_train, info.n_test) == (file.mask.shape[1], file.test_correct.shape[1])
+            and len(info.dataset["classes"]) == len(info.dataset["class_names"]),
+            "plan": info.plan is None or info.plan["digest"] == file.plan,
+            "learner": info.identity["memfluence.learner"] == "" or isinstance(info.learner, Mapping),
+            "kinds": bool(info.kinds) and all(map(_is_kind, info.kinds)),
+            "trials": is_count(info.trials, 0),
+            "group_size": is_count(info.group_size, 1),
+            "repeats": is_count(info.repeats, 1),
+            "record": {name for kind in info.record for name in EXTRA_COLUMNS[kind]} == set(file.extras),
+        }
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
+        raise InputError(f"{file.source}: 'run' is not the run.json of a run ({error}).") from None
+    if wrong := [name for name, is_right in fits.items() if not is_right]:
+        raise InputError(f"{file.source}: 'run' is not the run.json of these trials: its {wrong[0]!r} does not fit.")
+    return replace(info, dataset={key: value for key, value in info.dataset.items() if key != "examples"})
+
+
+def _is_kind(kind: Kind) -> bool:
+    return (
+        kind.arm in ("both", "in", "out")
+        and isinstance(kind.subset_size, int | None)
+        and isinstance(kind.keep, float | int | None)
+    )
 
 
 def _kind_of(files: Sequence[TrialsFile]) -> Kind:
@@ -151,8 +195,13 @@ def _label_digest(train: np.ndarray, test: np.ndarray) -> str:
     return digest([train.tolist(), test.tolist()])
 
 
-def _check_joins(existing: TrialStore, info: RunInfo, y_train: np.ndarray, y_test: np.ndarray) -> RunInfo:
-    """Refuse files that are not about the run; otherwise the run's own description, which stays."""
+def _check_joins(
+    existing: TrialStore, info: RunInfo, described: bool, y_train: np.ndarray, y_test: np.ndarray
+) -> RunInfo:
+    """Refuse files that are not about the run; otherwise the run's own description, which stays.
+
+    Only files that are `described` (those of `export --trials`) say of which kinds their trials are.
+    """
     there_train, there_test = existing.labels()
     there = existing.info
     if (
@@ -169,11 +218,8 @@ def _check_joins(existing: TrialStore, info: RunInfo, y_train: np.ndarray, y_tes
         )
     if there.learner != info.learner and info.learner is not None:
         raise RunMismatchError(f"{existing.path} was made by another learner than the file; choose another --out.")
-    if there.kinds != info.kinds:
-        raise RunMismatchError(
-            f"{existing.path} has trials of {there.kinds[0].subset_size} kept examples, the file of"
-            f" {info.kinds[0].subset_size}; choose another --out."
-        )
+    if described and (_sizes(there), there.repeats) != (_sizes(info), info.repeats):
+        raise RunMismatchError(f"{existing.path} has other kinds of trial than the file; choose another --out.")
     if there.record != info.record:
         raise RunMismatchError(
             f"{existing.path} records {list(there.record)} beside correctness, the file {list(info.record)}."
@@ -181,47 +227,87 @@ def _check_joins(existing: TrialStore, info: RunInfo, y_train: np.ndarray, y_tes
     return replace(there, dataset={key: value for key, value in there.dataset.items() if key != "examples"})
 
 
-def _number(files: Sequence[TrialsFile], existing: TrialStore | None) -> tuple[list[Outcome], int]:
-    """Outcomes that the run lacks, each with its number; trials without a number are told apart by their content."""
-    by_number: dict[int, bytes] = {}
+def _sizes(info: RunInfo) -> list[tuple[str, int | None]]:
+    """What distinguishes the kinds of one plan; their fractions may be written as 0.7 or as 29/41."""
+    return [(kind.arm, kind.subset_size) for kind in info.kinds]
+
+
+def _check_rows(files: Sequence[TrialsFile], info: RunInfo, out: Path) -> None:
+    """Every row must be of a kind that the run has, with as many kept examples; predictions must be its classes."""
+    n_classes = len(info.dataset["classes"])
+    for file in files:
+        if file.kind is None and len(info.kinds) > 1:
+            raise RunMismatchError(
+                f"{file.source} does not say which of its trials is of which kind, and {out} has {len(info.kinds)};"
+                " write the file with 'memfluence export RUN FILE --trials' where the trials were made."
+            )
+        kinds = _kinds_of_rows(file)
+        if kinds.max() >= len(info.kinds):
+            raise InputError(
+                f"{file.source}: 'kind' goes up to {kinds.max()}, but {out} has {len(info.kinds)} kind(s) of trial,"
+                " counted from 0; write the file with 'memfluence export RUN FILE --trials'."
+            )
+        sizes = file.mask.sum(axis=1)  # (t,)
+        for number, kind in enumerate(info.kinds):
+            wrong = sizes[(kinds == number) & (sizes != kind.subset_size)]
+            if kind.subset_size is not None and len(wrong):
+                raise RunMismatchError(
+                    f"{file.source} has trials of {wrong[0]} kept examples, {out} of {kind.subset_size};"
+                    " choose another --out."
+                )
+        for name in EXTRA_COLUMNS["prediction"]:
+            if name in file.extras and int(file.extras[name].max()) > n_classes:
+                raise InputError(
+                    f"{file.source}: {name!r} must hold class codes from 0 to {n_classes - 1}, or {n_classes} for"
+                    f" none of the classes. Got {file.extras[name].max()} instead."
+                )
+
+
+def _kinds_of_rows(file: TrialsFile) -> np.ndarray:
+    return np.zeros(len(file.mask), np.int16) if file.kind is None else file.kind
+
+
+def _number(
+    given: Sequence[Sequence[TrialsFile]], info: RunInfo, existing: TrialStore | None
+) -> tuple[list[Outcome], int]:
+    """Outcomes that the run lacks, each with its number.
+
+    Trials without a number are told apart by their content: those of one path are all different trials, and as many of
+    them as the run has of the same content (from other files) are there already.
+    """
+    records: dict[int, bytes] = {}
     if existing is not None:
         trials, _ = existing.read()
         for row, number in enumerate(trials.numbers.tolist()):
-            by_number[number] = _content(trials.mask[row], trials.train_correct[row], trials.test_correct[row])
-    contents = set(by_number.values())
+            bits = (trials.mask[row], trials.train_correct[row], trials.test_correct[row])
+            records[number] = _content(trials.kinds[row], *bits)
+    copies = Counter(records.values())
     outcomes: list[Outcome] = []
     already_there = 0
-    for file in files:
-        packed = [pack(bits) for bits in (file.mask, file.train_correct, file.test_correct)]
-        for row in range(len(file.mask)):
-            content = _content(*(bits[row] for bits in packed))
-            number = len(by_number) if file.trial is None else int(file.trial[row])
-            if by_number.get(number) == content or (file.trial is None and content in contents):
-                already_there += 1
-                continue
-            if file.trial is None:
-                while number in by_number:
-                    number += 1
-            elif number in by_number:
-                raise StoreError(
-                    f"{file.source} has another record of trial {number} than the run;"
-                    " find out which one is right before joining them. Nothing was written."
-                )
-            by_number[number] = content
-            contents.add(content)
-            outcomes.append(
-                Outcome(
-                    trial=number,
-                    kind=0 if file.kind is None else int(file.kind[row]),
-                    mask=file.mask[row],
-                    train_correct=file.train_correct[row],
-                    test_correct=file.test_correct[row],
-                    extras={name: values[row] for name, values in file.extras.items()},
-                    device="imported",
-                )
-            )
+    for files in given:
+        left = _LeftToMatch(copies)
+        for file in files:
+            packed = [_kinds_of_rows(file), *(pack(bits) for bits in (file.mask, file.train_correct, file.test_correct))]
+            for row in range(len(file.mask)):
+                content = _content(*(column[row] for column in packed))
+                if file.trial is None:
+                    if left.match(content):
+                        already_there += 1
+                        continue
+                    number = len(records)
+                    while number in records:
+                        number += 1
+                else:
+                    number = int(file.trial[row])
+                    if records.get(number) == content:
+                        already_there += 1
+                        continue
+                    if number in records:
+                        raise StoreError(
+                            f"{file.source} has another record of trial {number} than the run;"
+                            " find out which one is right before joining them. Nothing was written."
+                        )
+                records[number] = content
+                left.add(content)
+                outcomes.append(_outcome(file, row, number, info))
     return outcomes, already_there
-
-
-def _content(*parts: np.ndarray) -> bytes:
-    return b"".join(part.tobytes() for part in parts)

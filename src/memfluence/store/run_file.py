@@ -69,6 +69,8 @@ def segment_columns(record: Collection[str]) -> tuple[str, ...]:
 
 def info_from_json(raw: Mapping[str, Any]) -> RunInfo:
     """The inverse of `asdict`; raises TypeError or KeyError for anything else."""
+    if not {"name", "fingerprint", "n_train", "n_test", "classes", "class_names"} <= set(raw["dataset"]):
+        raise KeyError("dataset")
     return replace(
         RunInfo(**raw),
         kinds=tuple(Kind(**kind) for kind in raw["kinds"]),

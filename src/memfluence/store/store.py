@@ -68,17 +68,23 @@ class TrialStore:
     ) -> "TrialStore":
         """A new run at `path`, or the equal run that is there, grown to `info.trials` if it had fewer.
 
-        Refuses, without writing anything, a path that holds something else or a run that differs.
+        Refuses, without writing anything, a path that holds something else or a run that differs. A run that has no
+        trials yet has nothing to lose and becomes the one that is asked for.
         """
         directory = Path(path)
         _check_is_ours(directory)
-        if not (directory / RUN_FILE).exists():
+        is_empty = not any((directory / "trials").glob("[!.]*"))
+        if is_empty or not (directory / RUN_FILE).exists():
             with file_errors(f"creating {directory}"):
                 for part in ("trials", "failures"):
                     (directory / part).mkdir(parents=True, exist_ok=True)
             name = write_examples(directory, y_train, y_test, train_ids, test_ids)
             complete = replace(info, dataset={**info.dataset, "examples": name})
-            write_run_file(directory, complete, replace_existing=False)
+            if not write_run_file(directory, complete, replace_existing=False):
+                there = cls.open(directory)
+                if differences(there.info, complete) or there.info.group_size != complete.group_size:
+                    there.forget_failures()
+                    write_run_file(directory, complete, replace_existing=True)
         store = cls.open(directory)
         if found := differences(store.info, info):
             raise RunMismatchError(
@@ -97,7 +103,15 @@ class TrialStore:
         publish(path, content, replace=True)
         return path
 
+    def forget_failures(self) -> None:
+        """Delete the notes of failed trials."""
+        with file_errors(f"clearing {self.path / 'failures'}"):
+            for path in (self.path / "failures").glob("*.json"):
+                path.unlink(missing_ok=True)
+
     def write_failure(self, failure: Failure) -> None:
+        with file_errors(f"creating {self.path / 'failures'}"):
+            (self.path / "failures").mkdir(exist_ok=True)
         path = self.path / "failures" / f"{failure.trial:09d}-{uuid.uuid4().hex[:8]}.json"
         publish(path, (json.dumps(asdict(failure), indent=2) + "\n").encode(), replace=True)
 
@@ -115,7 +129,7 @@ class TrialStore:
         return dict(sorted(found.items()))
 
     def scan(self, details: Sequence[str] = ()) -> Scan:
-        """Verify every segment and list its trials."""
+        """Verify every segment and list its trials; refuses two different records of one trial."""
         columns: list[dict[str, np.ndarray]] = []
         damaged: list[Damage] = []
         for path in self._segment_paths():
@@ -127,7 +141,10 @@ class TrialStore:
                 damaged.append(Damage(path, str(error)))
         if not columns:
             return Scan(np.empty(0, np.int64), segments=0, damaged=tuple(damaged))
-        numbers, first = np.unique(np.concatenate([part["trial"] for part in columns]), return_index=True)
+        everything = np.concatenate([part["trial"] for part in columns])
+        numbers, first = np.unique(everything, return_index=True)
+        if len(numbers) < len(everything):
+            self.read()  # compares the copies
         return Scan(
             numbers,
             {name: np.concatenate([part[name] for part in columns])[first] for name in details},
@@ -189,20 +206,21 @@ class TrialStore:
 
 
 def _check_is_ours(directory: Path) -> None:
-    """Refuse a path that holds anything but a run."""
+    """Refuse a path that holds anything but a run, or what a process that is just creating one has written so far."""
     if directory.exists() and not directory.is_dir():
         raise InputError(f"{directory} is a file; --out must name a directory for the run, new or of the same run.")
     with file_errors(f"looking into {directory}"):
         if not directory.exists() or (directory / RUN_FILE).exists():
             return
-        ours = ("trials", "failures", "damaged")
-        strange = [
-            entry.name
-            for entry in directory.iterdir()
-            if entry.name not in ours and not entry.name.startswith(("examples-", PARTIAL_PREFIX, RUN_FILE))
-        ]
+        strange = [entry.name for entry in directory.iterdir() if not _is_of_a_new_run(entry)]
     if strange:
         raise InputError(
             f"{directory} holds other files ({', '.join(sorted(strange)[:3])}{', ...' if len(strange) > 3 else ''})"
-            " and no run; --out must name a new or empty directory, or a run."
+            f" and no {RUN_FILE}; --out must name a new or empty directory, or a run."
         )
+
+
+def _is_of_a_new_run(entry: Path) -> bool:
+    if entry.name in ("trials", "failures") and entry.is_dir():
+        return not any(entry.iterdir()) or (entry.parent / RUN_FILE).exists()  # it may have been created just now
+    return entry.name.startswith(("examples-", PARTIAL_PREFIX, RUN_FILE))

@@ -10,8 +10,7 @@ A folder of the release holds `aux_arrays.npz`: `index_train` and `index_removed
 """
 
 import json
-import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,26 @@ from typing import Any
 import numpy as np
 
 from memfluence.errors import InputError
+from memfluence.npzfiles import npz_bytes, open_npz
 from memfluence.records import EXTRA_COLUMNS
+from memfluence.store._files import write_whole
 
-__all__ = ["TrialsFile", "read_release_folder", "read_trials_file", "release_folders", "write_trials_file"]
+__all__ = [
+    "MOST_TRIALS",
+    "TrialsFile",
+    "read_release_folder",
+    "read_trials_file",
+    "release_folders",
+    "write_trials_file",
+]
 
 RELEASE_FILE = "aux_arrays.npz"
+MOST_TRIALS = 2**31  # numbers stay below it: far more than anybody trains, and little enough to count up to
 _NEEDED = ("mask", "train_correct", "test_correct", "train_labels", "test_labels")
+_RELEASE_NEEDED = (
+    *(f"{what}_{split}" for what in ("index", "correctness") for split in ("train", "removed", "test")),
+    "subsample_idx",
+)
 _EXTRAS = tuple(name for names in EXTRA_COLUMNS.values() for name in names)
 
 
@@ -46,50 +59,43 @@ class TrialsFile:
 
 
 def read_trials_file(path: Path) -> TrialsFile:
-    arrays = _load(path)
-    if missing := [name for name in _NEEDED if name not in arrays]:
+    """Read and check the file: what is taken from it can be stored and estimated from."""
+    arrays = _load(path, "a trials file", _NEEDED, ("trial", "kind", "plan", "run", *_EXTRAS))
+    labels = {split: _labels(arrays[f"{split}_labels"], f"{split}_labels", path) for split in ("train", "test")}
+    if labels["train"].dtype.kind != labels["test"].dtype.kind:
+        raise InputError(f"{path}: one of 'train_labels' and 'test_labels' holds strings, the other integers.")
+    if arrays["mask"].ndim != 2 or not len(arrays["mask"]):
         raise InputError(
-            f"{path} has no array {missing[0]!r}, so it is no trials file; it holds {', '.join(sorted(arrays)[:8])}."
+            f"{path}: 'mask' must have a row for each trial, at least one. Got the shape {arrays['mask'].shape} instead."
         )
-    mask = _bits(arrays["mask"], "mask", path)
-    train_correct = _bits(arrays["train_correct"], "train_correct", path)
-    test_correct = _bits(arrays["test_correct"], "test_correct", path)
-    n_trials, n_train, n_test = len(mask), len(arrays["train_labels"]), len(arrays["test_labels"])
-    _check_shape(path, "mask", mask, (n_trials, n_train))
-    _check_shape(path, "train_correct", train_correct, (n_trials, n_train))
-    _check_shape(path, "test_correct", test_correct, (n_trials, n_test))
+    n_trials, n_train, n_test = len(arrays["mask"]), len(labels["train"]), len(labels["test"])
+    shapes = {"mask": (n_trials, n_train), "train_correct": (n_trials, n_train), "test_correct": (n_trials, n_test)}
+    for name, shape in shapes.items():
+        _check_shape(path, name, arrays[name], shape)
+    bits = {name: _bits(arrays[name], name, path) for name in shapes}
     extras = {name: arrays[name] for name in _EXTRAS if name in arrays}
     for name, values in extras.items():
         _check_shape(path, name, values, (n_trials, n_test if name.startswith("test") else n_train))
-    trial = arrays.get("trial")
-    if trial is not None:
-        _check_shape(path, "trial", trial, (n_trials,))
-        if trial.dtype.kind not in "iu" or (trial < 0).any() or len(np.unique(trial)) != n_trials:
-            raise InputError(f"{path}: 'trial' must hold distinct numbers >= 0, one for each row of 'mask'.")
-    kind = arrays.get("kind")
-    if kind is not None:
-        _check_shape(path, "kind", kind, (n_trials,))
+        _check_extra(path, name, values, extras)
     try:
-        run = json.loads(str(arrays["run"])) if "run" in arrays else None
-    except ValueError:
+        run = json.loads(_text(arrays["run"], "run", path)) if "run" in arrays else None
+    except (ValueError, RecursionError):
         raise InputError(f"{path}: 'run' must hold the JSON text of a run.json.") from None
     return TrialsFile(
         source=path,
-        mask=mask,
-        train_correct=train_correct,
-        test_correct=test_correct,
-        train_labels=arrays["train_labels"],
-        test_labels=arrays["test_labels"],
-        trial=None if trial is None else trial.astype(np.int64),
-        kind=None if kind is None else kind.astype(np.int16),
-        plan=str(arrays["plan"]) if "plan" in arrays else None,
+        **bits,
+        train_labels=labels["train"],
+        test_labels=labels["test"],
+        trial=_trial_numbers(arrays["trial"], n_trials, path) if "trial" in arrays else None,
+        kind=_kinds(arrays["kind"], n_trials, path) if "kind" in arrays else None,
+        plan=_text(arrays["plan"], "plan", path) if "plan" in arrays else None,
         run=run,
         extras=extras,
     )
 
 
 def write_trials_file(path: Path, file: TrialsFile) -> None:
-    """Write what `read_trials_file` reads, compressed."""
+    """Write what `read_trials_file` reads, compressed; a file that is there stays until the new one is whole."""
     arrays: dict[str, Any] = {
         "mask": file.mask,
         "train_correct": file.train_correct,
@@ -103,8 +109,7 @@ def write_trials_file(path: Path, file: TrialsFile) -> None:
             arrays[name] = np.asarray(getattr(file, name))
     if file.run is not None:
         arrays["run"] = np.asarray(json.dumps(file.run, sort_keys=True))
-    with path.open("wb") as stream:  # a stream, because savez adds .npz to a name that lacks it
-        np.savez_compressed(stream, **arrays)
+    write_whole(path, npz_bytes(arrays))
 
 
 def release_folders(path: Path) -> Iterator[Path]:
@@ -120,37 +125,48 @@ def release_folders(path: Path) -> Iterator[Path]:
 
 def read_release_folder(folder: Path) -> TrialsFile:
     path = folder / RELEASE_FILE
-    arrays = _load(path)
-    needed = [f"{what}_{split}" for what in ("index", "correctness") for split in ("train", "removed", "test")]
-    if missing := [name for name in (*needed, "subsample_idx") if name not in arrays]:
-        raise InputError(f"{path} has no array {missing[0]!r}; it is not of the authors' release.")
-    n_train = len(arrays["index_train"]) + len(arrays["index_removed"])
+    arrays = _load(path, "a file of the authors' release", _RELEASE_NEEDED)
+    for name, values in arrays.items():
+        if values.ndim != 1:
+            raise InputError(f"{path}: {name!r} must be a flat array. Got the shape {values.shape} instead.")
+    for split in ("train", "removed", "test"):
+        _check_shape(path, f"correctness_{split}", arrays[f"correctness_{split}"], arrays[f"index_{split}"].shape)
     train = np.concatenate([arrays["index_train"], arrays["index_removed"]])  # (n_train,) in the order of evaluation
+    n_train, n_test = len(train), len(arrays["index_test"])
     _check_is_order(path, "index_train and index_removed", train, n_train)
-    _check_is_order(path, "index_test", arrays["index_test"], len(arrays["index_test"]))
+    _check_is_order(path, "index_test", arrays["index_test"], n_test)
     correct = np.concatenate([arrays["correctness_train"], arrays["correctness_removed"]])
-    _check_shape(path, "correctness_train and correctness_removed", correct, (n_train,))
-    _check_shape(path, "correctness_test", arrays["correctness_test"], (len(arrays["index_test"]),))
     mask = np.zeros((1, n_train), bool)
     mask[0, arrays["index_train"]] = True
     if not np.array_equal(np.sort(arrays["subsample_idx"]), np.flatnonzero(mask[0])):
         raise InputError(f"{path}: subsample_idx and index_train name different kept examples.")
-    train_correct, test_correct = np.zeros((1, n_train), bool), np.zeros((1, len(arrays["index_test"])), bool)
+    train_correct, test_correct = np.zeros((1, n_train), bool), np.zeros((1, n_test), bool)
     train_correct[0, train] = _bits(correct, "correctness_train", path)
     test_correct[0, arrays["index_test"]] = _bits(arrays["correctness_test"], "correctness_test", path)
     return TrialsFile(path, mask, train_correct, test_correct, None, None)
 
 
-def _load(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not hasattr(archive, "files"):
-                raise InputError(f"{path} is a .npy array, not a .npz archive; save trials with numpy.savez.")
-            return {name: archive[name] for name in archive.files}
-    except FileNotFoundError:
-        raise InputError(f"There is no file {path}; give a trials file (.npz) or a folder of the release.") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path} is not a readable .npz archive ({error}); copy it again.") from None
+def _load(path: Path, what: str, needed: Sequence[str], optional: Sequence[str] = ()) -> dict[str, np.ndarray]:
+    """The named arrays, of which the optional ones may be missing; nothing else in the file is touched."""
+    if not path.is_file():
+        raise InputError(f"There is no file {path}; give a trials file (.npz) or a folder of the release.")
+    with open_npz(path, InputError) as file:
+        if missing := [name for name in needed if name not in file.names]:
+            raise InputError(f"{path} has no array {missing[0]!r}, so it is not {what}; it holds {file.listing}.")
+        return {name: file.read(name) for name in (*needed, *optional) if name in file.names}
+
+
+def _labels(values: np.ndarray, name: str, path: Path) -> np.ndarray:
+    """Labels as a flat array of int64 or of strings."""
+    if values.ndim != 1 or not len(values):
+        raise InputError(f"{path}: {name!r} must be a flat array, one label for each example. Got {values.shape}.")
+    if values.dtype.kind == "U":
+        return values
+    with np.errstate(invalid="ignore"):  # NaN and what is beyond 64 bits do not come back equal
+        whole = values.astype(np.int64) if values.dtype.kind in "biuf" else None
+    if whole is None or (whole != values).any():
+        raise InputError(f"{path}: {name!r} must hold integers or strings. Got {values.dtype} instead.")
+    return whole
 
 
 def _bits(values: np.ndarray, name: str, path: Path) -> np.ndarray:
@@ -159,11 +175,45 @@ def _bits(values: np.ndarray, name: str, path: Path) -> np.ndarray:
     return values.astype(bool)
 
 
+def _trial_numbers(values: np.ndarray, n_trials: int, path: Path) -> np.ndarray:
+    _check_shape(path, "trial", values, (n_trials,))
+    if values.dtype.kind not in "iu" or values.min() < 0 or len(np.unique(values)) != n_trials:
+        raise InputError(f"{path}: 'trial' must hold distinct numbers >= 0, one for each row of 'mask'.")
+    if values.max() >= MOST_TRIALS:
+        raise InputError(f"{path}: 'trial' must hold numbers below {MOST_TRIALS}. Got {values.max()} instead.")
+    return values.astype(np.int64)
+
+
+def _kinds(values: np.ndarray, n_trials: int, path: Path) -> np.ndarray:
+    _check_shape(path, "kind", values, (n_trials,))
+    if values.dtype.kind not in "iu" or values.min() < 0 or values.max() > np.iinfo(np.int16).max:
+        raise InputError(f"{path}: 'kind' must hold positions in the run's kinds of trial, small integers >= 0.")
+    return values.astype(np.int16)
+
+
+def _text(values: np.ndarray, name: str, path: Path) -> str:
+    if values.size != 1:
+        raise InputError(f"{path}: {name!r} must hold one text. Got the shape {values.shape} instead.")
+    return str(values.reshape(-1)[0])
+
+
+def _check_extra(path: Path, name: str, values: np.ndarray, extras: Mapping[str, np.ndarray]) -> None:
+    split, _, what = name.partition("_")
+    other = f"{'test' if split == 'train' else 'train'}_{what}"
+    if other not in extras:
+        raise InputError(f"{path} has {name!r} without {other!r}; a run records both or neither.")
+    if what == "prediction":
+        if values.dtype.kind not in "iu" or values.min() < 0:
+            raise InputError(f"{path}: {name!r} must hold class codes, integers >= 0. Got {values.dtype} instead.")
+    elif values.dtype.kind != "f" or values.dtype.itemsize > 8:
+        raise InputError(f"{path}: {name!r} must hold floats of at most 64 bits. Got {values.dtype} instead.")
+
+
 def _check_shape(path: Path, name: str, values: np.ndarray, shape: tuple[int, ...]) -> None:
     if values.shape != shape:
         raise InputError(f"{path}: {name!r} has the shape {values.shape}, but the other arrays ask for {shape}.")
 
 
 def _check_is_order(path: Path, name: str, index: np.ndarray, n: int) -> None:
-    if index.dtype.kind not in "iu" or not np.array_equal(np.sort(index), np.arange(n)):
+    if n == 0 or index.dtype.kind not in "iu" or not np.array_equal(np.sort(index), np.arange(n)):
         raise InputError(f"{path}: {name} must name each of the {n} examples once.")

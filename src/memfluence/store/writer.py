@@ -21,7 +21,7 @@ class SegmentWriter:
     worked so far, never more than a minute. Anything gentler than SIGKILL goes through `flush` and loses nothing.
     """
 
-    def __init__(self, store: TrialStore, on_segment: Callable[[Path, int], None] | None = None) -> None:
+    def __init__(self, store: TrialStore, on_segment: Callable[[Path, tuple[int, ...]], None] | None = None) -> None:
         self._store = store
         self._on_segment = on_segment
         self._waiting: list[Outcome] = []
@@ -42,6 +42,6 @@ class SegmentWriter:
         if self._waiting:
             path = self._store.write(self._waiting)
             if self._on_segment:
-                self._on_segment(path, len(self._waiting))
+                self._on_segment(path, tuple(outcome.trial for outcome in self._waiting))
             self._waiting, self._bytes = [], 0
         self._last = time.monotonic()
