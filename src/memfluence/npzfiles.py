@@ -52,8 +52,9 @@ class NpzFile:
     @property
     def listing(self) -> str:
         """The names of the first arrays, for a message."""
-        shown = [name if name.isprintable() else repr(name) for name in self.names[:8]]
-        return ", ".join(shown + ["..."] * (len(self.names) > 8)) or "nothing"
+        shown = ", ".join(name if name.isprintable() else repr(name) for name in self.names[:8])
+        more = len(self.names) - 8
+        return f"{shown} and {more} more" if more > 0 else shown or "nothing"
 
     def read(self, name: str) -> np.ndarray:
         """One array, allocated only as far as the file really holds it."""
@@ -80,7 +81,9 @@ def open_npz(path: Path, error: type[MemfluenceError], title: str | None = None)
         bytes_on_disk = path.stat().st_size
         archive = zipfile.ZipFile(path)
     except _FAULTS as fault:
-        raise error(f"{called}: not a whole .npz (zip) file ({_line(fault)}); write it with np.savez.") from fault
+        raise error(
+            f"{called}: not a whole .npz (zip) file ({_line(fault)}); copy it again, or write it with np.savez."
+        ) from fault
     except OSError as fault:
         raise error(f"{called}: the file cannot be read ({fault.strerror or fault}).") from fault
     with archive:
@@ -180,6 +183,8 @@ def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
             return np.lib.format.read_array_header_1_0(head)  # type: ignore[arg-type]
         if version == (2, 0):
             return np.lib.format.read_array_header_2_0(head)  # type: ignore[arg-type]
-    except (TypeError, KeyError, IndexError, AttributeError, SyntaxError, MemoryError) as fault:
-        raise ValueError(f"its header is no description of an array: {type(fault).__name__}") from fault
+    except OSError:
+        raise
+    except Exception as fault:  # NumPy lets out whatever Python's parser raises: TokenError, RecursionError, ...
+        raise ValueError(f"no array begins like this: {_line(fault)}") from fault
     raise ValueError(f"version {version} of the .npy format is not supported")

@@ -126,6 +126,33 @@ def test_explicit_masks_from_a_file(tmp_path: Path) -> None:
         design.trial(40)
 
 
+def test_masks_from_files_that_are_none(tmp_path: Path) -> None:
+    np.save(tmp_path / "masks.npy", MASKS)
+    np.savez_compressed(tmp_path / "masks.npz", mask=MASKS)
+    np.savez(tmp_path / "other.npz", masks=MASKS)
+    np.save(tmp_path / "objects.npy", MASKS.astype(object))
+    for name in ("masks.npy", "masks.npz"):
+        content = (tmp_path / name).read_bytes()
+        (tmp_path / f"cut-{name}").write_bytes(content[: len(content) - 30])
+    damaged = bytearray((tmp_path / "masks.npz").read_bytes())
+    damaged[60:90] = bytes(30)
+    (tmp_path / "damaged.npz").write_bytes(damaged)
+    header = (tmp_path / "masks.npy").read_bytes()[:128]
+    (tmp_path / "huge.npy").write_bytes(header.replace(b"(40, 30), }          ", b"(40, 300000000000), }"))
+    for name, says in [
+        ("cut-masks.npy", "claims"),
+        ("cut-masks.npz", "not a whole .npz"),
+        ("damaged.npz", "cannot be read"),
+        ("huge.npy", "header of the array claims"),
+        ("other.npz", "no array 'mask'; it holds masks"),
+        ("objects.npy", "Python objects"),
+        (".", "no mask file"),
+    ]:
+        with pytest.raises(DesignError, match=says) as caught:
+            designs.make(f"explicit:{tmp_path / name}", n_train=30)
+        assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("spec", "options", "says"),
     [

@@ -9,26 +9,10 @@ import pytest
 
 import memfluence as mf
 from conftest import SmallWorld
+from exchange.trial_files import everything, full_disk, trials_file
 from memfluence.errors import InputError, RunMismatchError, StoreError
 from memfluence.exchange import read_published, rows, write_table
 from memfluence.store import TrialStore, unpack
-
-
-def trials_file(path: Path, rows: slice = slice(None), **changes: object) -> Path:
-    rng = np.random.default_rng(3)
-    content = {
-        "mask": rng.permuted(np.tile(np.arange(20) < 14, (60, 1)), axis=1),
-        "train_correct": rng.random((60, 20)) < 0.7,
-        "test_correct": rng.random((60, 9)) < 0.6,
-    }
-    content = {name: values[rows] for name, values in content.items()}
-    labels = {"train_labels": np.arange(20) % 4, "test_labels": np.arange(9) % 4}
-    np.savez(path, **{**content, **labels, **changes})  # type: ignore[arg-type]
-    return path
-
-
-def everything(path: Path) -> dict[str, bytes]:
-    return {str(file): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
 
 
 class TestImport:
@@ -147,14 +131,122 @@ class TestExport:
             train, test = z[f"tr_classidx_{label}"], z[f"tt_classidx_{label}"]
             assert (z["tr_labels"][train] == label).all()
             assert (z["tt_labels"][test] == label).all()
-            assert (z[f"infl_matrix_class{label}"] == matrix[np.ix_(train, test)].astype(np.float32)).all()
+            assert z[f"infl_matrix_class{label}"].dtype == np.float64
+            assert (z[f"infl_matrix_class{label}"] == matrix[np.ix_(train, test)]).all()
         mf.export_published(run, tmp_path / "pairs.npz", pairs=True, mem=0, infl=0.1)
         found = run.find_pairs(0, 0.1)
         assert (np.load(tmp_path / "pairs.npz")["infl"] == found.influence).all()
         assert read_published(tmp_path / "pairs.npz").summary() == found.summary
 
+    @pytest.mark.parametrize("names", [(3, 7), ("3", "10"), ("a cat", "dog/é"), ("", "x.npy")])
+    def test_classes_are_called_by_their_labels(self, tmp_path: Path, names: tuple[int | str, int | str]) -> None:
+        labels = np.array(names)
+        train, test = labels[np.arange(20) % 2], labels[np.arange(9) % 2]
+        mf.import_trials([trials_file(tmp_path / "t.npz", train_labels=train, test_labels=test)], tmp_path / "run")
+        run = mf.open(tmp_path / "run")
+        mf.export_published(run, tmp_path / "scores.npz")
+        z = np.load(tmp_path / "scores.npz")
+        expected = {f"{part}_classidx_{name}" for name in names for part in ("tr", "tt")}
+        expected |= {f"infl_matrix_class{name}" for name in names}
+        assert set(z.files) == {"tr_mem", "tr_labels", "tt_labels"} | expected
+        for name in names:
+            assert z[f"tr_classidx_{name}"].tolist() == np.flatnonzero(train == name).tolist()
+        assert mf.compare(run, tmp_path / "scores.npz", mem=0, infl=0)["pairs"]["jaccard"] == 1
+
+    @pytest.mark.parametrize("what", ["scores", "pairs", "trials", "table"])
+    def test_a_full_disk_leaves_what_was_there(self, tmp_path: Path, what: str) -> None:
+        mf.import_trials([trials_file(tmp_path / "t.npz")], tmp_path / "run")
+        run = mf.open(tmp_path / "run")
+        file = tmp_path / "out" / ("scores.csv" if what == "table" else "file.npz")
+
+        def write(mem: float) -> None:
+            if what == "table":
+                write_table({"index": np.arange(99), "value": np.full(99, mem)}, file)
+            elif what == "trials":
+                mf.export_trials(run, file)
+            else:
+                mf.export_published(run, file, pairs=what == "pairs", mem=mem, infl=0)
+
+        write(0.0)
+        before = everything(file.parent)
+        assert list(before) == [str(file)]
+        with full_disk(), pytest.raises(StoreError, match=r"Failed writing .*disk is full"):
+            write(0.1)
+        assert everything(file.parent) == before
+        write(0.1)
+        assert list(everything(file.parent)) == [str(file)]
+
+    def test_places_that_cannot_take_a_file(self, tmp_path: Path) -> None:
+        mf.import_trials([trials_file(tmp_path / "t.npz")], tmp_path / "run")
+        run = mf.open(tmp_path / "run")
+        (tmp_path / "folder.npz").mkdir()
+        for write in (mf.export_trials, mf.export_published):
+            with pytest.raises(InputError, match="is a directory; name a file"):
+                write(run, tmp_path / "folder.npz")
+            with pytest.raises(StoreError, match="check the disk and the path"):
+                write(run, tmp_path / "t.npz" / "below.npz")
+
 
 class TestCompare:
+    def test_a_run_with_its_export_selects_the_same_pairs(self, tmp_path: Path) -> None:
+        """Each example is kept 20 times of 40, so that estimates are twentieths, of which 0.15 has two spellings."""
+        rng = np.random.default_rng(0)
+        mask = rng.permuted(np.tile(np.arange(20) < 10, (20, 1)), axis=1)
+        mask = np.concatenate([mask, ~mask])
+        outcomes = {name: rng.random((40, n)) < 0.5 for name, n in (("train_correct", 20), ("test_correct", 9))}
+        mf.import_trials([trials_file(tmp_path / "t.npz", mask=mask, **outcomes)], tmp_path / "run")
+        run = mf.open(tmp_path / "run")
+        mf.export_published(run, tmp_path / "scores.npz")
+        codes = run.label_codes
+        values = run.influence()[codes[0][:, None] == codes[1]]  # of pairs of one class
+        tipped = 0
+        for infl in np.unique(values[values > 0]).tolist():
+            pairs = mf.compare(run, tmp_path / "scores.npz", mem=-1, infl=infl)["pairs"]
+            assert pairs["first"] == pairs["shared"] == pairs["second"] == (values >= infl).sum()
+            tipped += int(((values.astype(np.float32) >= np.float32(infl)) != (values >= infl)).sum())
+        assert tipped > 0  # float32 would select others
+
+    def test_a_run_alone_looks_at_nothing_by_chance(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        mf.import_trials([trials_file(tmp_path / "t.npz")], tmp_path / "run")
+        run = mf.open(tmp_path / "run")
+        expected = run.find_pairs(0, 0.1, permutations=0).summary
+        monkeypatch.setattr("memfluence.findings.pairs._count", lambda *_: pytest.fail("a permutation"))
+        assert mf.compare(run, mem=0, infl=0.1) == {"first": str(run.path), "summary": expected}
+
+    @pytest.mark.parametrize(
+        ("arrays", "says"),
+        [
+            ({"tr_idx": [0.0], "tt_idx": [0], "infl": [0.2]}, "'tr_idx' must be a flat array of indices"),
+            ({"tr_idx": [-1], "tt_idx": [0], "infl": [0.2]}, "'tr_idx' must be a flat array of indices"),
+            ({"tr_idx": [[0]], "tt_idx": [0], "infl": [0.2]}, "'tr_idx' must be a flat array of indices"),
+            ({"tr_idx": [0], "tt_idx": [0], "infl": ["a"]}, "'infl' must hold numbers"),
+            ({"tr_idx": [0], "tt_idx": [0], "infl": [np.nan]}, "no number"),
+            ({"tr_idx": [0], "tt_idx": [0, 1], "infl": [0.2]}, "equally long"),
+            ({"tr_mem": [["a"]]}, "'tr_mem' must hold numbers"),
+            ({"tr_mem": [[0.5]]}, "flat"),
+            ({"tr_mem": np.zeros(20), "tr_labels": np.zeros(3)}, "equally long"),
+            ({"tr_mem": np.zeros(20), "infl_matrix_class3": np.zeros((1, 1))}, "without 'tr_classidx_3'"),
+            (
+                {"tr_mem": np.zeros(20), "infl_matrix_class3": [[0.5]], "tr_classidx_3": [1], "tt_classidx_3": [1, 2]},
+                "does not fit",
+            ),
+            (
+                {"tr_mem": np.zeros(20), "infl_matrix_class3": [[0.5]], "tr_classidx_3": [20], "tt_classidx_3": [1]},
+                "does not fit",
+            ),
+            ({"tr_mem": np.zeros(19)}, "20 and 19 training examples"),
+            ({"mem": np.zeros(19)}, "tr_mem"),
+        ],
+    )
+    def test_published_files_that_contradict_themselves(
+        self, tmp_path: Path, arrays: dict[str, object], says: str
+    ) -> None:
+        mf.import_trials([trials_file(tmp_path / "t.npz")], tmp_path / "run")
+        np.savez(tmp_path / "p.npz", **arrays)  # type: ignore[arg-type]
+        with pytest.raises(InputError, match=says) as caught:
+            mf.compare(tmp_path / "run", tmp_path / "p.npz")
+        assert "\n" not in str(caught.value)
+
     def test_a_run_with_itself(self, tmp_path: Path) -> None:
         mf.import_trials([trials_file(tmp_path / "t.npz")], tmp_path / "run")
         result = mf.compare(tmp_path / "run", tmp_path / "run", mem=0.0, infl=0.1)

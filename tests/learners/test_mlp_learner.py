@@ -101,6 +101,15 @@ def test_subsets_of_different_sizes_are_exact(sizes: list[int], value_range: tup
         np.testing.assert_allclose(found[trial.number], twin_scores(settings, data, trial), **TOLERANCE)
 
 
+@pytest.mark.parametrize("value_range", [None, (-10.0, 10.0)])
+def test_a_batch_beyond_the_subset_is_the_subset(value_range: tuple[float, float] | None) -> None:
+    data, trials = clouds(value_range=value_range), random_trials([28, 20, 28])
+    whole = batched_scores(MLP(hidden=(16,), epochs=8, batch=28), data, trials)
+    beyond = batched_scores(MLP(hidden=(16,), epochs=8, batch=10**12), data, trials)  # which no memory would hold
+    for trial in trials:
+        assert np.array_equal(beyond[trial.number], whole[trial.number])
+
+
 def test_many_at_once_equal_one_by_one() -> None:
     settings, data, trials = MLP(hidden=(16, 8), epochs=10, batch=8), clouds(), random_trials([28, 22, 28, 5, 28, 28])
     together = batched_scores(settings, data, trials)

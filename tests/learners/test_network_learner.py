@@ -22,7 +22,7 @@ from memfluence.learners._torch.images import load_images
 from memfluence.learners._torch.trainer import Trainer, full_precision_head, kernels
 from memfluence.learners.network import Network
 from memfluence.learners.recipes import LEARNER_PRESETS, PRESETS, Recipe
-from memfluence.learners.schedules import rates
+from memfluence.learners.schedules import rates, step_shape
 from memfluence.records import Failure, Outcome, Trial
 from memfluence.seeding import integer_seed
 
@@ -115,13 +115,16 @@ def test_trials_of_another_size_or_of_other_data_leave_no_trace() -> None:
         assert same_bits(outcome, outcomes(learner, data, [trial])[0])
 
 
-def test_one_trainer_serves_all_trials_of_a_size() -> None:
+def test_one_trainer_serves_all_trials_of_a_shape() -> None:
+    """Subsets of 18 to 20 make two batches of 9; one of 17 makes one batch less."""
     learner, data = small(), pictures()
     outcomes(learner, data, kept_trials(20))
     (before,) = learner._trainers.values()
-    outcomes(learner, data, kept_trials(20, 20))
+    outcomes(learner, data, kept_trials(20, 19, 18))
     assert list(learner._trainers.values()) == [before]
-    outcomes(learner, data, kept_trials(19))
+    (shared,), (alone,) = outcomes(learner, data, kept_trials(19)), outcomes(small(), data, kept_trials(19))
+    assert same_bits(shared, alone)
+    outcomes(learner, data, kept_trials(17))
     assert list(learner._trainers.values()) != [before]
 
 
@@ -607,7 +610,9 @@ def test_every_parameter_is_trained() -> None:
 
 def make_trainer(**settings: Any) -> Trainer:
     recipe = replace(PLAIN, **settings)
-    return Trainer("resnet9", {"width": 4}, recipe, load_images(pictures(), recipe, CPU), 3, 20, CPU)
+    return Trainer(
+        "resnet9", {"width": 4}, recipe, load_images(pictures(), recipe, CPU), 3, step_shape(recipe, 20), CPU
+    )
 
 
 def test_bfloat16_is_float32_on_a_cpu() -> None:

@@ -119,7 +119,7 @@ def test_a_whole_number_is_the_same_recipe() -> None:
         ({"epochs": "0"}, "'epochs' of the recipe must be an integer of at least 1; got 0."),
         ({"epochs": 2.5}, "'epochs' of the recipe must be an integer of at least 1; got 2.5."),
         ({"batch": True}, "'batch' of the recipe must be an integer of at least 1; got True."),
-        ({"crop_padding": "-1"}, "an integer of at least 0; got -1"),
+        ({"crop_padding": "-1"}, "an integer from 0 to 127; got -1"),
         ({"rate": "0"}, "a number above 0; got 0.0"),
         ({"rate": "nan"}, "a number above 0; got nan"),
         ({"rate": "inf"}, "a number above 0; got inf"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tiny_run import N_TEST, N_TRAIN, TRIALS, make_run
 
+from exchange.trial_files import full_disk
 from memfluence.datasets import Dataset, from_arrays
 from memfluence.errors import InputError, StoreError
 from memfluence.report import histogram_figure, pairs_figure
@@ -46,6 +47,24 @@ def test_histogram_without_any_estimate(tmp_path: Path) -> None:
     assert histogram_figure(run, tmp_path / "histogram.png").stat().st_size > 0
 
 
+def test_a_full_disk_leaves_the_figure_that_was_there(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "a")
+    figure = histogram_figure(run, tmp_path / "out" / "histogram.svg")
+    before = figure.read_bytes()
+    other = make_run(tmp_path / "b", mask=np.ones((TRIALS, N_TRAIN), bool))
+    with full_disk(), pytest.raises(StoreError, match="disk is full"):
+        histogram_figure(other, figure)
+    assert figure.read_bytes() == before
+    assert [entry.name for entry in figure.parent.iterdir()] == ["histogram.svg"]
+
+
+def test_long_class_names_do_not_run_into_the_next_column(tmp_path: Path) -> None:
+    run = make_run(tmp_path, classes=("c" * 5000, "dog"))
+    text = pairs_figure(run, images_of(run), tmp_path / "pairs.svg").read_text(encoding="utf-8")
+    assert f"{'c' * 15}…, 0%" in text
+    assert "c" * 16 not in text
+
+
 def test_misuse(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     with pytest.raises(InputError, match=r"must end in one of \.png, \.svg, \.pdf"):
@@ -58,5 +77,5 @@ def test_misuse(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No pair reaches"):
         pairs_figure(quiet, images_of(quiet), tmp_path / "pairs.png")
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match="choose another place"):
+    with pytest.raises(StoreError, match="check the disk and the path"):
         histogram_figure(run, tmp_path / "file" / "histogram.png")

@@ -10,6 +10,7 @@ import pytest
 from scipy import sparse
 from tiny_run import CARRIED, MEMORIZED, N_TEST, N_TRAIN, TRIALS, make_run, trials
 
+from exchange.trial_files import full_disk
 from memfluence.datasets import from_arrays
 from memfluence.errors import InputError, MemfluenceError, RunMismatchError, StoreError
 from memfluence.records import Kind
@@ -172,6 +173,20 @@ def test_texts_are_shortened(tmp_path: Path) -> None:
     assert max(len(line) for line in re.findall(r"text \d+ with spaces[^…]*…", page.words)) == 160
 
 
+def test_long_class_names_are_shortened_and_whole_when_pointed_at(tmp_path: Path) -> None:
+    long = "a very long name of a class, " + "x" * 5000 + '"<'
+    run = make_run(tmp_path, classes=("cat", long))
+    train, test = (run.classes[codes] for codes in run.label_codes)
+    data = from_arrays(images(N_TRAIN, 8, 8), train, images(N_TEST, 8, 8), test)
+    page = read(write_report(Run(run.store, data), tmp_path / "out"))
+    names = re.findall(r"a very long name of a class[^…]*…", page.text)
+    assert len(names) >= 16
+    assert {len(name) for name in names} == {48}
+    titles = [name["title"] for name in page.all("b") if "title" in name]
+    assert titles == [long] * len(names)
+    assert all(len(image["alt"] or "") < 100 for image in page.all("img"))
+
+
 def test_first_features_of_a_table_with_their_names(tmp_path: Path) -> None:
     columns = ["age", "<i>height</i>", *(f"c{k}" for k in range(9))]
     table = pd.DataFrame(np.arange(11 * N_TRAIN).reshape(N_TRAIN, 11) / 8, columns=columns)
@@ -288,7 +303,7 @@ def test_places_that_cannot_take_the_page(tmp_path: Path) -> None:
     file.write_text("mine")
     with pytest.raises(InputError, match="is a file"):
         write_report(run, file)
-    with pytest.raises(MemfluenceError, match="choose another --out"):
+    with pytest.raises(MemfluenceError, match="check the disk and the path"):
         write_report(run, file / "below")
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "index.html").write_text("<h1>mine</h1>")
@@ -298,6 +313,17 @@ def test_places_that_cannot_take_the_page(tmp_path: Path) -> None:
     assert file.read_text() == "mine"
 
 
+def test_a_full_disk_leaves_the_page_that_was_there(tmp_path: Path) -> None:
+    page = write_report(make_run(tmp_path / "a"), tmp_path / "out")
+    before = page.read_bytes()
+    other = make_run(tmp_path / "b", test_correct=np.ones((TRIALS, N_TEST), bool))
+    with full_disk(2000), pytest.raises(StoreError, match=r"Failed writing .*disk is full"):
+        write_report(other, tmp_path / "out")
+    assert page.read_bytes() == before
+    assert [entry.name for entry in (tmp_path / "out").iterdir()] == ["index.html"]
+    assert write_report(other, tmp_path / "out").read_bytes() != before
+
+
 def test_disk_errors_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run(tmp_path)
 
@@ -305,5 +331,5 @@ def test_disk_errors_are_one_sentence(tmp_path: Path, monkeypatch: pytest.Monkey
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "mkdir", refuse)
-    with pytest.raises(StoreError, match=r"Failed writing .*Permission denied; choose another --out\."):
+    with pytest.raises(StoreError, match=r"Failed writing .*Permission denied; .* choose another --out\."):
         write_report(run, tmp_path / "out")

@@ -30,7 +30,7 @@ def compare(
     left, right = _operand(first), _operand(second) if second is not None else None
     if right is None:
         if isinstance(left, Run):
-            return {"first": str(left.path), "summary": left.find_pairs(mem, infl, keep=keep).summary}
+            return {"first": str(left.path), "summary": left.find_pairs(mem, infl, keep=keep, permutations=0).summary}
         return {"first": str(left.path), "summary": left.summary(), **_score_summary(left, mem)}
     if isinstance(left, Published) and isinstance(right, Run):
         left, right = right, left
@@ -75,6 +75,11 @@ def _check_same_data(left: Run | Published, right: Run | Published) -> None:
                 raise RunMismatchError(
                     f"{left.path} and {right.path} are about different data: their {split} labels differ."
                 )
+    sizes = [_n_train(side) for side in (left, right)]
+    if None not in sizes and sizes[0] != sizes[1]:
+        raise RunMismatchError(
+            f"{left.path} and {right.path} are about different data: {sizes[0]} and {sizes[1]} training examples."
+        )
     if isinstance(left, Run) and isinstance(right, Published) and right.train_index is not None:
         train, test = right.train_index, right.test_index
         if len(train) and test is not None and (train.max() >= left.info.n_train or test.max() >= left.info.n_test):
@@ -93,6 +98,12 @@ def _labels(side: Run | Published) -> tuple[np.ndarray, np.ndarray] | None:
     if side.train_labels is None or side.test_labels is None:
         return None
     return side.train_labels, side.test_labels
+
+
+def _n_train(side: Run | Published) -> int | None:
+    if isinstance(side, Run):
+        return side.info.n_train
+    return None if side.memorization is None else len(side.memorization)
 
 
 def _memorization(side: Run | Published, keep: float | None) -> np.ndarray | None:

@@ -1,18 +1,23 @@
 """The layout in which the authors published their results, written and read.
 
-Scores and influence: `tr_mem` (n_train,), `tr_labels`, `tt_labels`, and for each class K `tr_classidx_K`,
-`tt_classidx_K` (indices) and `infl_matrix_classK` (train, test). Pairs: `tr_idx`, `tt_idx`, `infl`, `mem`, one entry
-per pair.
+Scores and influence: `tr_mem` (n_train,), `tr_labels`, `tt_labels`, and for each class K (its label, as in
+`tr_labels`) `tr_classidx_K`, `tt_classidx_K` (indices) and `infl_matrix_classK` (train, test). Pairs: `tr_idx`,
+`tt_idx`, `infl`, `mem`, one entry per pair.
+
+We write influence in float64, in which the thresholds are applied: rounded to float32, values just below 0.15 become
+equal to it, and the file would select other pairs than the run. Files are read in the type that they have.
 """
 
-import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from memfluence.errors import InputError, StoreError
+from memfluence.errors import InputError
+from memfluence.findings.pairs import summary_of
+from memfluence.npzfiles import NpzFile, npz_bytes, open_npz
 from memfluence.runs import Run
+from memfluence.store import write_whole
 
 __all__ = ["Published", "export_published", "read_published"]
 
@@ -35,53 +40,76 @@ class Published:
         """The paper's four counts, where the file holds pairs."""
         if self.train_index is None or self.test_index is None:
             return None
-        _, pairs_of_test = np.unique(self.test_index, return_counts=True)
-        return {
-            "pairs": len(self.train_index),
-            "train_examples": len(np.unique(self.train_index)),
-            "test_examples": len(pairs_of_test),
-            "single_test_examples": int((pairs_of_test == 1).sum()),
-        }
+        return summary_of(self.train_index, self.test_index)
 
 
 def read_published(path: Path) -> Published:
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except FileNotFoundError:
-        raise InputError(f"There is no run or file {path}; give a run's directory or a published .npz.") from None
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path} is neither a run nor a readable .npz file ({error}).") from None
-    if {"tr_idx", "tt_idx", "infl"} <= set(arrays):
-        lengths = {len(arrays[name]) for name in ("tr_idx", "tt_idx", "infl", "mem") if name in arrays}
-        if len(lengths) != 1:
-            raise InputError(f"{path}: tr_idx, tt_idx, infl and mem must be equally long.")
-        return Published(
-            path,
-            train_index=arrays["tr_idx"],
-            test_index=arrays["tt_idx"],
-            influence=arrays["infl"],
-            memorization_of_pairs=arrays.get("mem"),
-        )
-    if "tr_mem" in arrays:
-        classes = sorted(name.removeprefix("infl_matrix_class") for name in arrays if name.startswith("infl_matrix_"))
-        try:
-            blocks = tuple(
-                (arrays[f"tr_classidx_{k}"], arrays[f"tt_classidx_{k}"], arrays[f"infl_matrix_class{k}"])
-                for k in classes
-            )
-        except KeyError as error:
-            raise InputError(f"{path} has an influence matrix without its {error}.") from None
-        return Published(
-            path,
-            memorization=arrays["tr_mem"],
-            train_labels=arrays.get("tr_labels"),
-            test_labels=arrays.get("tt_labels"),
-            blocks=blocks,
-        )
-    raise InputError(
-        f"{path} holds {', '.join(sorted(arrays)[:6])}; a published file has tr_idx, tt_idx and infl, or tr_mem."
+    """Read and check a published file: its indices and shapes fit together."""
+    if not path.is_file():
+        raise InputError(f"There is no run or file {path}; give a run's directory or a published .npz.")
+    with open_npz(path, InputError) as file:
+        if {"tr_idx", "tt_idx", "infl"} <= set(file.names):
+            return _read_pairs(file, path)
+        if "tr_mem" in file.names:
+            return _read_scores(file, path)
+        raise InputError(f"{path} holds {file.listing}; a published file has tr_idx, tt_idx and infl, or tr_mem.")
+
+
+def _read_pairs(file: NpzFile, path: Path) -> Published:
+    train, test = _indices(file, "tr_idx", path), _indices(file, "tt_idx", path)
+    numbers = {name: _numbers(file, name, path) for name in ("infl", "mem") if name in file.names}
+    if any(values.shape != train.shape for values in (test, *numbers.values())):
+        raise InputError(f"{path}: tr_idx, tt_idx, infl and mem must be equally long.")
+    if not np.isfinite(numbers["infl"]).all():
+        raise InputError(f"{path}: 'infl' must be the influence of each pair, but some of it is no number.")
+    return Published(
+        path,
+        train_index=train,
+        test_index=test,
+        influence=numbers["infl"],
+        memorization_of_pairs=numbers.get("mem"),
     )
+
+
+def _read_scores(file: NpzFile, path: Path) -> Published:
+    memorization = _numbers(file, "tr_mem", path)
+    labels = [file.read(name) if name in file.names else None for name in ("tr_labels", "tt_labels")]
+    if memorization.ndim != 1 or any(values is not None and values.ndim != 1 for values in labels):
+        raise InputError(f"{path}: tr_mem, tr_labels and tt_labels must be flat arrays.")
+    if labels[0] is not None and len(labels[0]) != len(memorization):
+        raise InputError(f"{path}: tr_mem and tr_labels must be equally long.")
+    blocks = []
+    for name in file.names:
+        label = name.removeprefix("infl_matrix_class")
+        if label == name:
+            continue
+        parts = (f"tr_classidx_{label}", f"tt_classidx_{label}")
+        if missing := [part for part in parts if part not in file.names]:
+            raise InputError(f"{path} has the influence matrix {name!r} without {missing[0]!r}.")
+        train, test = (_indices(file, part, path) for part in parts)
+        values = _numbers(file, name, path)
+        if values.shape != (len(train), len(test)) or train.max(initial=-1) >= len(memorization):
+            raise InputError(f"{path}: the shape {values.shape} of {name!r} does not fit its indices and tr_mem.")
+        blocks.append((train, test, values))
+    return Published(
+        path, memorization=memorization, train_labels=labels[0], test_labels=labels[1], blocks=tuple(blocks)
+    )
+
+
+def _indices(file: NpzFile, name: str, path: Path) -> np.ndarray:
+    values = file.read(name)
+    if values.ndim != 1 or values.dtype.kind not in "iu" or values.min(initial=0) < 0:
+        raise InputError(
+            f"{path}: {name!r} must be a flat array of indices. Got {values.dtype} of the shape {values.shape} instead."
+        )
+    return values
+
+
+def _numbers(file: NpzFile, name: str, path: Path) -> np.ndarray:
+    values = file.read(name)
+    if values.dtype.kind not in "fiu":
+        raise InputError(f"{path}: {name!r} must hold numbers. Got {values.dtype} instead.")
+    return values
 
 
 def export_published(
@@ -107,12 +135,8 @@ def export_published(
             "tt_labels": run.classes[codes[1]],
         }
         for block in run.influence_estimates(keep).class_blocks(*codes):
-            arrays[f"tr_classidx_{block.label}"] = block.train
-            arrays[f"tt_classidx_{block.label}"] = block.test
-            arrays[f"infl_matrix_class{block.label}"] = block.values.astype(np.float32)  # as published
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with target.open("wb") as stream:
-            np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
-    except OSError as error:
-        raise StoreError(f"Failed writing {target}: {error.strerror}; choose another place.") from error
+            label = run.classes[block.label]  # as its owner wrote it; the block has its code
+            arrays[f"tr_classidx_{label}"] = block.train
+            arrays[f"tt_classidx_{label}"] = block.test
+            arrays[f"infl_matrix_class{label}"] = block.values
+    write_whole(target, npz_bytes(arrays))

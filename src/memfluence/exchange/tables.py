@@ -7,27 +7,19 @@ from pathlib import Path
 
 import numpy as np
 
-from memfluence.errors import InputError, StoreError
+from memfluence.errors import InputError
+from memfluence.npzfiles import npz_bytes
+from memfluence.store import write_whole
 
 __all__ = ["rows", "write_table"]
 
 
 def write_table(columns: Mapping[str, np.ndarray], path: Path) -> None:
     """Write columns to `path` in the format that its ending names."""
-    writers = {".csv": _csv, ".parquet": _parquet, ".npz": _npz}
+    writers = {".csv": _csv, ".parquet": _parquet, ".npz": npz_bytes}
     if path.suffix.lower() not in writers:
         raise InputError(f"{path} must end in .csv, .parquet or .npz, which says the format.")
-    if path.is_dir():
-        raise InputError(f"{path} is a directory; name a file.")
-    content = writers[path.suffix.lower()](columns)
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(content)
-        partial.replace(path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise StoreError(f"Failed writing {path}: {error.strerror}; choose another place with --out.") from error
+    write_whole(path, writers[path.suffix.lower()](columns))
 
 
 def rows(columns: Mapping[str, np.ndarray]) -> list[dict[str, object]]:
@@ -60,9 +52,3 @@ def _parquet(columns: Mapping[str, np.ndarray]) -> bytes:
     table = pa.table({name: pa.array(values, from_pandas=True) for name, values in columns.items()})  # NaN -> null
     pq.write_table(table, sink, compression="zstd")
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
-
-
-def _npz(columns: Mapping[str, np.ndarray]) -> bytes:
-    sink = io.BytesIO()
-    np.savez_compressed(sink, **columns)  # type: ignore[arg-type]
-    return sink.getvalue()

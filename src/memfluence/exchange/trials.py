@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from memfluence.datasets import load
-from memfluence.errors import InputError, StoreError
+from memfluence.errors import InputError
 from memfluence.runs import Run
 from memfluence.store import Imported, Labels, TrialsFile, unpack, write_trials_file
 from memfluence.store import import_trials as _import
@@ -48,8 +48,4 @@ def export_trials(run: Run, path: str | Path) -> None:
         run=asdict(info),
         extras=extras,
     )
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_trials_file(target, file)
-    except OSError as error:
-        raise StoreError(f"Failed writing {target}: {error.strerror}; choose another place.") from error
+    write_trials_file(target, file)

@@ -30,7 +30,7 @@ from memfluence.estimators import Influence, arms, memorization_of
 from memfluence.records import Kind, Trials
 from memfluence.seeding import generator
 
-__all__ = ["Pairs", "high_influence_pairs"]
+__all__ = ["Pairs", "high_influence_pairs", "summary_of"]
 
 NOT_SMALL = 0.1  # share of the pairs found, above which those expected by chance are worth a warning
 ESTIMATES_AT_ONCE = 2**24  # 128 MB in float64
@@ -61,14 +61,19 @@ class Pairs:
 
     @cached_property
     def summary(self) -> dict[str, int]:
-        """The paper's four counts; a single test example is one that occurs in exactly one pair."""
-        _, pairs_of_test = np.unique(self.test_index, return_counts=True)
-        return {
-            "pairs": len(self),
-            "train_examples": len(np.unique(self.train_index)),
-            "test_examples": len(pairs_of_test),
-            "single_test_examples": int((pairs_of_test == 1).sum()),
-        }
+        """The paper's four counts."""
+        return summary_of(self.train_index, self.test_index)
+
+
+def summary_of(train_index: np.ndarray, test_index: np.ndarray) -> dict[str, int]:
+    """The paper's four counts of pairs; a single test example is one that occurs in exactly one pair."""
+    _, pairs_of_test = np.unique(test_index, return_counts=True)
+    return {
+        "pairs": len(train_index),
+        "train_examples": len(np.unique(train_index)),
+        "test_examples": len(pairs_of_test),
+        "single_test_examples": int((pairs_of_test == 1).sum()),
+    }
 
 
 def high_influence_pairs(

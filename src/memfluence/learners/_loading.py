@@ -1,4 +1,4 @@
-"""Python code by file or module name, with the hash of its source."""
+"""Python code by file or module name."""
 
 import hashlib
 import importlib
@@ -8,9 +8,9 @@ from pathlib import Path
 from types import ModuleType
 
 from memfluence.errors import LearnerError
-from memfluence.learners._identity import FILE_MODULE_PREFIX
+from memfluence.learners._code import FILE_MODULE_PREFIX
 
-__all__ = ["file_sha256", "is_file", "load"]
+__all__ = ["is_file", "load"]
 
 
 def is_file(where: str) -> bool:
@@ -25,14 +25,6 @@ def load(where: str) -> ModuleType:
     module. Its directory can be imported from, as when it is run as a script; so can the current directory.
     """
     return _load_file(Path(where)) if is_file(where) else _load_module(where)
-
-
-def file_sha256(module: ModuleType) -> str | None:
-    """Hash of the file that a module was loaded from; None for a module without one."""
-    path = getattr(module, "__file__", None)
-    if path is None or not Path(path).is_file():
-        return None
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 def _load_file(path: Path) -> ModuleType:

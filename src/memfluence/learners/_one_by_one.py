@@ -13,12 +13,16 @@ from memfluence.records import Failure, Outcome, Trial
 __all__ = ["NOTHING_KEPT", "one_by_one", "private_copy"]
 
 NOTHING_KEPT = "the trial keeps no example, so there is nothing to train on; raise --keep."
+_EXITED = (
+    "the learner's code ended the program, by sys.exit or by reading options that are not its own; raise an error."
+)
 
 
 def one_by_one(trials: Sequence[Trial], outcome_of: Callable[[Trial], Outcome]) -> Iterator[Outcome | Failure]:
     """Each trial's outcome; a trial that raises gives a `Failure` and the others go on. A warning is shown once.
 
-    A `LearnerError` ends the group: the learner cannot do what is asked, whatever the subset.
+    A `LearnerError` ends the group: the learner cannot do what is asked, whatever the subset. So does what
+    is no `Exception` (an interrupt, an engine that stops its worker), except `SystemExit`: it would end the run unseen.
     """
     for trial in trials:
         result: Outcome | Failure
@@ -32,6 +36,8 @@ def one_by_one(trials: Sequence[Trial], outcome_of: Callable[[Trial], Outcome]) 
                 raise
             except UnusableReturnError as error:
                 result = Failure(trial.number, str(error), traceback.format_exc())
+            except SystemExit as error:
+                result = Failure(trial.number, f"SystemExit: {error}; {_EXITED}", traceback.format_exc())
             except Exception as error:
                 result = Failure(trial.number, f"{type(error).__name__}: {error}", traceback.format_exc())
         yield result

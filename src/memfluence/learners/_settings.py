@@ -9,7 +9,7 @@ from typing import Any
 
 from memfluence.errors import LearnerError
 
-__all__ = ["known_or_error", "parse_literals", "parse_settings"]
+__all__ = ["is_integer", "is_real", "known_or_error", "parse_literals", "parse_settings"]
 
 
 def parse_settings(learner: type[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,6 +43,16 @@ def known_or_error(name: str, known: Iterable[str], problem: str, listing: str) 
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"; did you mean {close[0]!r}?" if close else "."
     raise LearnerError(f"{problem} {name!r}{hint} {listing} {', '.join(names) or 'none'}.")
+
+
+def is_integer(value: Any, at_least: int) -> bool:
+    """Whether a setting is an integer, which True is not, and not below the least."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= at_least
+
+
+def is_real(value: Any) -> bool:
+    """Whether a setting is a number, which True is not; it may be infinite or NaN."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _parse(text: str, kind: Any, learner: str, setting: str) -> Any:

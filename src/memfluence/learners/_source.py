@@ -11,7 +11,8 @@ from typing import Any
 
 from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
-from memfluence.learners._loading import file_sha256, is_file, load
+from memfluence.learners._code import file_sha256
+from memfluence.learners._loading import is_file, load
 from memfluence.learners._settings import known_or_error, parse_literals, parse_settings
 from memfluence.learners.estimator import EstimatorLearner
 from memfluence.learners.function import FunctionLearner
@@ -39,6 +40,11 @@ def resolve(learner: Any = "mlp", settings: Mapping[str, Any] | None = None) -> 
     of a built-in learner or parameters of an estimator; text is read by the setting's type.
 
     What comes from text can be pickled: it is resolved anew where it is unpickled.
+
+    A run goes on with the same learner alone. A built-in one is its settings. One from a file or module is the content
+    of that file, wherever it lies, and the attribute's name; not part of it are other files that it imports or reads,
+    the environment, and the versions of installed packages (which run.json has). One given as an object is what
+    `EstimatorLearner` and `FunctionLearner` say.
     """
     if not isinstance(learner, str):
         return _from_object(learner, settings or {}, f"an object of type {type(learner).__name__}")
@@ -77,7 +83,8 @@ class SourcedLearner:
         return self.attribute.rpartition(".")[2]
 
     def describe(self) -> dict[str, Any]:
-        return self.learner.describe() | {"name": self.name, "source_sha256": self.sha256}
+        origin = {"name": self.name, "attribute": self.attribute, "source_sha256": self.sha256}
+        return self.learner.describe() | origin
 
     def group_size(self, dataset: Dataset, device: str) -> int:
         return self.learner.group_size(dataset, device)
@@ -105,12 +112,13 @@ def _from_source(where: str, attribute: str, settings: Mapping[str, Any]) -> Sou
     except AttributeError:
         known_or_error(attribute, _candidates(module), f"{where} has no attribute", "What could be a learner in it:")
         raise
-    learner = _from_object(found, settings, f"{where}:{attribute}")
+    sha256 = file_sha256(getattr(module, "__file__", None))
+    learner = _from_object(found, settings, f"{where}:{attribute}", covered=module.__name__ if sha256 else None)
     origin = str(Path(where).expanduser().resolve()) if is_file(where) else where
-    return SourcedLearner(learner, origin, attribute, settings, file_sha256(module))
+    return SourcedLearner(learner, origin, attribute, settings, sha256)
 
 
-def _from_object(found: Any, settings: Mapping[str, Any], origin: str) -> Learner:
+def _from_object(found: Any, settings: Mapping[str, Any], origin: str, covered: str | None = None) -> Learner:
     if isinstance(found, type) and (_is_estimator(found) or _is_learner_class(found)):
         try:
             found = found()
@@ -121,11 +129,11 @@ def _from_object(found: Any, settings: Mapping[str, Any], origin: str) -> Learne
     if isinstance(found, Learner):
         return _with_settings(found, settings, origin)
     if _is_estimator(found):
-        return EstimatorLearner(_with_parameters(found, settings, origin))
+        return EstimatorLearner(_with_parameters(found, settings, origin), covered)
     if callable(found) and not isinstance(found, type):
         if settings:
             raise LearnerError(f"{origin} is a function, which takes no settings; got {', '.join(settings)}.")
-        return FunctionLearner(found)
+        return FunctionLearner(found, covered)
     raise LearnerError(f"a learner is {_EXPECTED}; {origin} is none of them (its type is {type(found).__name__}).")
 
 

@@ -41,9 +41,13 @@ class EstimatorLearner:
     Correctness comes from `predict`. Margins and log-odds come from `predict_log_proba`, `predict_proba` or
     `decision_function`, whichever there is first (log-odds of a decision function are those of its softmax); a class
     that is missing from the subset stands far below the others. An exception fails its trial alone.
+
+    A run goes on with the same class and parameters alone. A class of your own counts by its compiled code; all that
+    `FunctionLearner` says about code and values holds for it and for parameters.
     """
 
     estimator: Any
+    covered: str | None = None  # a module whose source is part of the identity already
 
     def __post_init__(self) -> None:
         if _is_regressor(self.estimator):
@@ -61,7 +65,7 @@ class EstimatorLearner:
         states = _random_states(estimator)
         if states:
             estimator.set_params(**dict.fromkeys(states, 0))
-        return {"name": self.name, "kind": "estimator", "estimator": identity(estimator)}
+        return {"name": self.name, "kind": "estimator", **identity("estimator", estimator, self.covered)}
 
     def group_size(self, dataset: Dataset, device: str) -> int:
         return 1

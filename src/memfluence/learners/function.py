@@ -34,9 +34,21 @@ class FunctionLearner:
       was given. Rows that are non-negative and sum to 1 are read as probabilities, others as logits.
 
     Margins and log-odds can only be recorded from scores. An exception fails its trial alone.
+
+    A run goes on with the same function alone. Part of its identity are its compiled code (so another version of Python
+    makes it another one; a function named as file.py:train does not have this limit), default arguments, closure, the
+    `self` of a method, the arguments of a partial, and the globals that the code names: plain data, arrays and tensors
+    by their content, objects by what pickle would store of them, estimators by their parameters and what they have
+    learnt, and functions, classes and modules of your own in the same way. Installed packages count by name.
+
+    Not part of it are files that the code reads, environment variables, random generators, torch devices, variables
+    that the function assigns itself (`global`, `nonlocal`), and objects that cannot be pickled. What is known to be
+    left out is listed as "not_identified" in run.json. What the function changes in place (a list that it appends to,
+    an estimator that it fits) makes it another learner for a later run: make such things inside the function.
     """
 
     function: Callable[[Any, Any, int], Callable[[Any], Any]]
+    covered: str | None = None  # a module whose source is part of the identity already
 
     def __post_init__(self) -> None:
         try:
@@ -59,7 +71,7 @@ class FunctionLearner:
         return re.sub(r"\W", "", name) or "function"
 
     def describe(self) -> dict[str, Any]:
-        return {"name": self.name, "kind": "function", "function": identity(self.function)}
+        return {"name": self.name, "kind": "function", **identity("function", self.function, self.covered)}
 
     def group_size(self, dataset: Dataset, device: str) -> int:
         return 1

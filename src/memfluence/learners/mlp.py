@@ -12,6 +12,7 @@ from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
 from memfluence.learners._one_by_one import NOTHING_KEPT
 from memfluence.learners._outcomes import needs_scores, outcome_from_codes, outcome_from_scores
+from memfluence.learners._settings import is_integer, is_real
 from memfluence.records import Failure, Outcome, Trial
 
 if TYPE_CHECKING:  # torch is loaded when a model is trained, not before
@@ -52,14 +53,14 @@ class MLP:
         hidden: Any = self.hidden
         if isinstance(hidden, list):
             object.__setattr__(self, "hidden", tuple(hidden))
-        widths = isinstance(hidden, tuple | list) and all(_is_count(width) for width in hidden)
+        widths = isinstance(hidden, tuple | list) and all(is_integer(width, 1) for width in hidden)
         self._require("hidden", widths, "the widths of the hidden layers, integers of at least 1, like 256,128")
         for setting in ("epochs", "batch"):
-            self._require(setting, _is_count(getattr(self, setting)), "an integer of at least 1")
-        self._require("models_at_once", self.models_at_once == 0 or _is_count(self.models_at_once), "an integer >= 0")
+            self._require(setting, is_integer(getattr(self, setting), 1), "an integer of at least 1")
+        self._require("models_at_once", is_integer(self.models_at_once, 0), "an integer >= 0")
         self._require("precision", self.precision in ("auto", "float32", "bfloat16"), "auto, float32 or bfloat16")
-        self._require("rate", _is_real(self.rate) and 0 < self.rate < math.inf, "a number above 0")
-        self._require("momentum", _is_real(self.momentum) and 0 <= self.momentum < 1, "a number in [0, 1)")
+        self._require("rate", is_real(self.rate) and 0 < self.rate < math.inf, "a number above 0")
+        self._require("momentum", is_real(self.momentum) and 0 <= self.momentum < 1, "a number in [0, 1)")
 
     def _require(self, setting: str, holds: bool, expected: str) -> None:
         if not holds:
@@ -192,16 +193,9 @@ class MLP:
         models = BatchedMLP(widths, [trial.generator("init") for trial in trials], device)
         kept = [trial.kept for trial in trials]
         orders = [trial.generator("order") for trial in trials]
-        steps = minibatches(kept, dataset.y_train, orders, batch=self.batch, epochs=self.epochs, device=device)
+        batch = min(self.batch, len(kept[0]))  # the largest subset; no memory for examples that there are not
+        steps = minibatches(kept, dataset.y_train, orders, batch=batch, epochs=self.epochs, device=device)
         for step in steps:
             inputs = features.batch(step.rows, step.active, scaling)  # (active, width, n_features)
             models.step(inputs, step.labels, step.share, rate=self.rate, momentum=self.momentum)
         return models
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
-
-
-def _is_real(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

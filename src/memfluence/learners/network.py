@@ -15,7 +15,8 @@ from memfluence.learners._one_by_one import one_by_one
 from memfluence.learners._outcomes import needs_scores, outcome_from_codes, outcome_from_scores
 from memfluence.learners._settings import parse_settings
 from memfluence.learners.mlp import MLP
-from memfluence.learners.recipes import LearnerPreset, Recipe, learner_preset, override
+from memfluence.learners.recipes import LearnerPreset, Recipe, learner_preset, override, preset_name
+from memfluence.learners.schedules import step_shape
 from memfluence.records import Failure, Outcome, Trial
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def from_preset(name: str, settings: Mapping[str, Any]) -> "Network | MLP":
     preset = learner_preset(name)
     if preset.architecture == "mlp":
         return _mlp(preset, settings)
-    return Network(name, preset.architecture, override(preset.recipe, settings), dict(preset.options))
+    return Network(preset_name(name), preset.architecture, override(preset.recipe, settings), dict(preset.options))
 
 
 def _mlp(preset: LearnerPreset, settings: Mapping[str, Any]) -> MLP:
@@ -111,16 +112,17 @@ class Network:
         return outcome_from_codes(trial, dataset, *codes, record=record, seconds=seconds, device=name)
 
     def _trainer(self, dataset: Dataset, subset_size: int, device: "torch.device") -> "Trainer":
-        """The trainer of these data and this subset size: made once, because capturing a step costs many steps."""
+        """The trainer of these data and this shape of steps: made once, because capturing a step costs many steps."""
         from memfluence.learners._torch.images import load_images
         from memfluence.learners._torch.trainer import Trainer
 
-        key = (dataset.fingerprint, subset_size, str(device))
+        shape = step_shape(self.recipe, subset_size)
+        key = (dataset.fingerprint, shape, str(device))
         if key not in self._trainers:
             self._trainers.clear()  # one model on the device at a time
-            data = load_images(dataset, self.recipe, device)
+            data = load_images(dataset, self.recipe, device, flat=self.architecture == "linear")
             self._trainers[key] = Trainer(
-                self.architecture, self.options, self.recipe, data, dataset.n_classes, subset_size, device
+                self.architecture, self.options, self.recipe, data, dataset.n_classes, shape, device
             )
         trainer: Trainer = self._trainers[key]
         return trainer

@@ -11,11 +11,27 @@ of m epochs is at step m * steps_per_epoch. So with a warm-up the first step has
 linearly from 0"), the highest rate is reached at W, and "linear" would be 0 again at step T, the first not taken.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from memfluence.learners.recipes import Recipe
 
-__all__ = ["rates", "steps_per_epoch"]
+__all__ = ["StepShape", "rates", "step_shape", "steps_per_epoch"]
+
+
+class StepShape(NamedTuple):
+    """All that the steps of a training know of its subset's size."""
+
+    batch: int  # examples of a step
+    per_epoch: int  # steps of an epoch
+    last: int  # examples of an epoch's last step
+
+
+def step_shape(recipe: Recipe, subset_size: int) -> StepShape:
+    """Subsets whose sizes differ by a few examples mostly share one, and with it a captured step."""
+    batch, per_epoch = min(recipe.batch, subset_size), steps_per_epoch(recipe, subset_size)
+    return StepShape(batch, per_epoch, min(batch, subset_size - (per_epoch - 1) * batch))
 
 
 def steps_per_epoch(recipe: Recipe, subset_size: int) -> int:

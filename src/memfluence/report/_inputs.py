@@ -10,6 +10,7 @@ import numpy as np
 
 from memfluence.datasets import Dataset, to_images
 from memfluence.report._examples import Example
+from memfluence.report._wording import NAME_LETTERS, shortened
 
 __all__ = ["inputs_as_html"]
 
@@ -30,10 +31,11 @@ def inputs_as_html(dataset: Dataset, split: str, examples: Iterable[Example]) ->
         one = _row(inputs, example.index)
         image = to_images(one[None], dataset.value_range) if isinstance(one, np.ndarray) else None
         if image is not None:
-            name = f"{word} example {example.index}, {dataset.class_names[example.label]}"
+            label = shortened(dataset.class_names[example.label], NAME_LETTERS)
+            name = f"{word} example {example.index}, {label}"
             shown[example.index] = _picture(image[0], name if ids is None else f"{name} ({ids[example.index]})")
         elif isinstance(one, str):
-            shown[example.index] = f'<p class="text">{escape(_shortened(one, LETTERS))}</p>'
+            shown[example.index] = f'<p class="text">{escape(shortened(one, LETTERS))}</p>'
         else:
             shown[example.index] = _table(_features(one))
     return shown
@@ -84,7 +86,7 @@ def _table(features: Iterator[tuple[str, Any]]) -> str:
     """The first features; how many more there are."""
     every = list(features)
     rows = "".join(
-        f"<tr><th>{escape(_shortened(name, CELL_LETTERS))}</th><td>{escape(_cell(value))}</td></tr>"
+        f"<tr><th>{escape(shortened(name, CELL_LETTERS))}</th><td>{escape(_cell(value))}</td></tr>"
         for name, value in every[:FEATURES]
     )
     more = len(every) - FEATURES
@@ -95,10 +97,4 @@ def _table(features: Iterator[tuple[str, Any]]) -> str:
 def _cell(value: Any) -> str:
     if isinstance(value, float | np.floating):
         return f"{value:.4g}".replace("-", "−")
-    return _shortened(str(value), CELL_LETTERS)
-
-
-def _shortened(text: str, letters: int) -> str:
-    words = " ".join(text[: 4 * letters].split())  # a text may be a whole book
-    whole = len(words) <= letters and len(text) <= 4 * letters
-    return words if whole else f"{words[: letters - 1].rstrip()}…"
+    return shortened(str(value), CELL_LETTERS)

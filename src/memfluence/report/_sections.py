@@ -8,7 +8,7 @@ import numpy as np
 from memfluence.report._contents import Contents
 from memfluence.report._examples import MEMORIZED, Carrier, Example
 from memfluence.report._histogram import Histogram
-from memfluence.report._wording import approximate, count, error, percent, value
+from memfluence.report._wording import NAME_LETTERS, approximate, count, error, percent, shortened, value
 
 __all__ = ["carriers_as_html", "gallery_as_html", "histogram_as_html", "notice_as_html", "pair_counts_as_html"]
 
@@ -119,8 +119,15 @@ def _card(example: Example, names: Sequence[str], inputs: Inputs, split: str) ->
     return (
         f'<div class="card {kind}">{thumb}'
         f'<span class="value">{value(example.value)} <small>± {error(example.stderr)}</small></span>'
-        f'<b>{escape(names[example.label])}</b><span class="soft">{split} {example.index}</span>'
+        f'{_class_name(names[example.label])}<span class="soft">{split} {example.index}</span>'
         f'<span class="range" aria-hidden="true"><i style="left:{left:.0f}%;width:{100 * high - left:.0f}%"></i></span>'
         f'<span class="soft" title="models that are right: {without} without the training example, {seen} with it">'
         f"{without} → {seen}</span></div>"
     )
+
+
+def _class_name(name: str) -> str:
+    """A class's name; all of a long one is seen when pointed at."""
+    short = shortened(name, NAME_LETTERS)
+    title = "" if short == name else f' title="{escape(name)}"'
+    return f"<b{title}>{escape(short)}</b>"

@@ -2,9 +2,21 @@
 
 import math
 
-__all__ = ["UNKNOWN", "approximate", "class_name", "count", "error", "percent", "short_name", "value"]
+__all__ = [
+    "NAME_LETTERS",
+    "UNKNOWN",
+    "approximate",
+    "class_name",
+    "count",
+    "error",
+    "percent",
+    "short_name",
+    "shortened",
+    "value",
+]
 
 UNKNOWN = "–"
+NAME_LETTERS = 48  # of a class's name: three lines of a card
 
 
 def value(number: float, decimals: int = 2) -> str:
@@ -38,6 +50,13 @@ def approximate(number: float) -> str:
 def class_name(name: str) -> str:
     """A class's name; a bare number among numbers would say nothing."""
     return f"class {name}" if name.removeprefix("-").isdigit() else name
+
+
+def shortened(text: str, letters: int) -> str:
+    """The text on one line, cut with an ellipsis where it is longer."""
+    words = " ".join(text[: 4 * letters].split())  # a text may be a whole book
+    whole = len(words) <= letters and len(text) <= 4 * letters
+    return words if whole else f"{words[: letters - 1].rstrip()}…"
 
 
 def short_name(dataset: str) -> str:

@@ -4,6 +4,7 @@ Vector or PNG by the file's suffix. Sizes are in inches at which the text is 7 t
 unscaled; the colours are Okabe and Ito's, which colour-blind readers can tell apart.
 """
 
+import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memfluence.datasets import Dataset, to_images
-from memfluence.errors import InputError, StoreError
+from memfluence.errors import InputError
 from memfluence.report._examples import CARRIED, INFLUENCE, MEMORIZED, Example, carriers_of
 from memfluence.report._histogram import histogram
 from memfluence.report._inputs import TINY
-from memfluence.report._wording import class_name, count, error, percent, short_name, value
+from memfluence.report._wording import class_name, count, error, percent, short_name, shortened, value
+from memfluence.store import write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,6 +43,7 @@ METADATA = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"Creati
 
 # Inches of the figure of pairs: an image, the lines below it, the lines above all; where its columns begin.
 CELL, TEXT, HEAD, WIDTH = 0.94, 0.44, 0.86, 6.1
+NAME_LETTERS = 16  # of a class's name, which is to end before the next column
 COLUMNS = (0.1, *(1.52 + 1.14 * k for k in range(CARRIED)))
 
 
@@ -62,7 +65,7 @@ def pairs_figure(run: "Run", dataset: Dataset, path: Path, rows: int = 5, *, kee
         _heading(figure, _about(run), height)
         for row, carrier in enumerate(carriers):
             top = height - HEAD - row * (CELL + TEXT)
-            name = class_name(dataset.class_names[carrier.train.label])
+            name = shortened(class_name(dataset.class_names[carrier.train.label]), NAME_LETTERS)
             _cell(figure, COLUMNS[0], top, train[carrier.train.index], carrier.train, ORANGE, f"{name}, ")
             _arrow(figure, top - CELL / 2)
             for k, one in enumerate(carrier.tests):
@@ -113,13 +116,9 @@ def _figure(path: Path, width: float, height: float) -> "Iterator[Figure]":
         settings.update(STYLE)
         figure = Figure(figsize=(width, height), facecolor="white")
         yield figure
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, dpi=200, metadata=METADATA[path.suffix])
-        except OSError as problem:
-            raise StoreError(
-                f"Failed writing {path}: {problem.strerror or problem}; choose another place."
-            ) from problem
+        content = io.BytesIO()
+        figure.savefig(content, format=path.suffix[1:], dpi=200, metadata=METADATA[path.suffix])
+        write_whole(path, content.getvalue())
 
 
 def _about(run: "Run") -> str:

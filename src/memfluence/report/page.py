@@ -21,6 +21,7 @@ from memfluence.report._sections import (
     pair_counts_as_html,
 )
 from memfluence.report._wording import approximate, class_name, count, percent, short_name, value
+from memfluence.store import write_whole
 
 if TYPE_CHECKING:
     from memfluence.runs import Run
@@ -43,11 +44,7 @@ def write_report(run: "Run", out: Path, *, dataset: str | None = None, keep: flo
     contents = contents_of(run, keep)
     page = out / PAGE
     html = _render(run, contents, data, notice)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        page.write_text(html, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise StoreError(f"Failed writing {page}: {error.strerror or error}; choose another --out.") from error
+    write_whole(page, html.encode("utf-8", errors="replace"))  # names from a file system need not be text
     return page
 
 

@@ -4,19 +4,24 @@ Into an existing run it appends: a trial that is there already is dropped, two d
 refused, and so is a file of other data or of another plan. Nothing is written unless all files pass.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from memfluence.errors import InputError, RunMismatchError, StoreError
-from memfluence.records import EXTRA_COLUMNS, Kind, Outcome, digest
-from memfluence.store.bits import pack
-from memfluence.store.run_file import RUN_FILE, RunInfo, info_from_json, segment_columns
+from memfluence.errors import InputError, RunMismatchError
+from memfluence.records import EXTRA_COLUMNS, Kind, digest
+from memfluence.store._numbering import number_trials
+from memfluence.store.run_file import FORMAT, RUN_FILE, RunInfo, info_from_json, segment_columns
 from memfluence.store.store import TrialStore
-from memfluence.store.trials_file import TrialsFile, read_release_folder, read_trials_file, release_folders
+from memfluence.store.trials_file import (
+    MOST_TRIALS,
+    TrialsFile,
+    read_release_folder,
+    read_trials_file,
+    release_folders,
+)
 
 __all__ = ["Imported", "Labels", "import_trials"]
 
@@ -52,8 +57,9 @@ def import_trials(paths: Iterable[Path], out: Path, labels: Labels | None = None
     if existing is not None:
         described = any(file.run is not None for file in files)
         info = _check_joins(existing, info, described, y_train, y_test)
+        y_train, y_test = existing.labels()  # the same labels, perhaps among more classes
     _check_rows(files, info, out)
-    outcomes, already_there = _number(given, info, existing)
+    outcomes, already_there = number_trials(given, existing)
     info = replace(info, trials=max([info.trials, *(outcome.trial + 1 for outcome in outcomes)]))
     store = existing or TrialStore.create(out, info, y_train, y_test)
     if existing is not None and info.trials > existing.info.trials:
@@ -155,9 +161,8 @@ def _info_from_run(file: TrialsFile) -> RunInfo:
     def is_count(number: object, least: int) -> bool:
         return isinstance(number, int) and least <= number <= MOST_TRIALS
 
-    assert file.run is not None
     try:
-        info = info_from_json(file.run)
+        info = info_from_json(file.run or {})
         fits = {
             "format": info.format == FORMAT,
             "dataset": (info.n_train, info.n_test) == (file.mask.shape[1], file.test_correct.shape[1])
@@ -200,16 +205,20 @@ def _check_joins(
 ) -> RunInfo:
     """Refuse files that are not about the run; otherwise the run's own description, which stays.
 
-    Only files that are `described` (those of `export --trials`) say of which kinds their trials are.
+    Only files that are `described` (those of `export --trials`) say of which kinds their trials are, and which classes
+    there are that no example has.
     """
-    there_train, there_test = existing.labels()
     there = existing.info
-    if (
-        [str(name) for name in there.dataset["classes"]] != [str(name) for name in info.dataset["classes"]]
-        or not np.array_equal(there_train, y_train)
-        or not np.array_equal(there_test, y_test)
-    ):
+    classes_there, classes_here = (np.array([str(name) for name in x.dataset["classes"]]) for x in (there, info))
+    same = all(
+        np.array_equal(classes_there[codes], classes_here[given])
+        for codes, given in zip(existing.labels(), (y_train, y_test))
+    )
+    if not same or (described and not np.array_equal(classes_there, classes_here)):
         raise RunMismatchError(f"{existing.path} is about other data: its labels differ from the file's.")
+    named = not any(str(x.dataset["name"]).startswith("labels of ") for x in (there, info))
+    if named and there.dataset["fingerprint"] != info.dataset["fingerprint"]:
+        raise RunMismatchError(f"{existing.path} is about other data: they have the same labels but other inputs.")
     plan_there, plan_here = (x.plan["digest"] if x.plan else None for x in (there, info))
     if plan_there != plan_here:
         raise RunMismatchError(
@@ -241,7 +250,7 @@ def _check_rows(files: Sequence[TrialsFile], info: RunInfo, out: Path) -> None:
                 f"{file.source} does not say which of its trials is of which kind, and {out} has {len(info.kinds)};"
                 " write the file with 'memfluence export RUN FILE --trials' where the trials were made."
             )
-        kinds = _kinds_of_rows(file)
+        kinds = file.kinds
         if kinds.max() >= len(info.kinds):
             raise InputError(
                 f"{file.source}: 'kind' goes up to {kinds.max()}, but {out} has {len(info.kinds)} kind(s) of trial,"
@@ -261,53 +270,3 @@ def _check_rows(files: Sequence[TrialsFile], info: RunInfo, out: Path) -> None:
                     f"{file.source}: {name!r} must hold class codes from 0 to {n_classes - 1}, or {n_classes} for"
                     f" none of the classes. Got {file.extras[name].max()} instead."
                 )
-
-
-def _kinds_of_rows(file: TrialsFile) -> np.ndarray:
-    return np.zeros(len(file.mask), np.int16) if file.kind is None else file.kind
-
-
-def _number(
-    given: Sequence[Sequence[TrialsFile]], info: RunInfo, existing: TrialStore | None
-) -> tuple[list[Outcome], int]:
-    """Outcomes that the run lacks, each with its number.
-
-    Trials without a number are told apart by their content: those of one path are all different trials, and as many of
-    them as the run has of the same content (from other files) are there already.
-    """
-    records: dict[int, bytes] = {}
-    if existing is not None:
-        trials, _ = existing.read()
-        for row, number in enumerate(trials.numbers.tolist()):
-            bits = (trials.mask[row], trials.train_correct[row], trials.test_correct[row])
-            records[number] = _content(trials.kinds[row], *bits)
-    copies = Counter(records.values())
-    outcomes: list[Outcome] = []
-    already_there = 0
-    for files in given:
-        left = _LeftToMatch(copies)
-        for file in files:
-            packed = [_kinds_of_rows(file), *(pack(bits) for bits in (file.mask, file.train_correct, file.test_correct))]
-            for row in range(len(file.mask)):
-                content = _content(*(column[row] for column in packed))
-                if file.trial is None:
-                    if left.match(content):
-                        already_there += 1
-                        continue
-                    number = len(records)
-                    while number in records:
-                        number += 1
-                else:
-                    number = int(file.trial[row])
-                    if records.get(number) == content:
-                        already_there += 1
-                        continue
-                    if number in records:
-                        raise StoreError(
-                            f"{file.source} has another record of trial {number} than the run;"
-                            " find out which one is right before joining them. Nothing was written."
-                        )
-                records[number] = content
-                left.add(content)
-                outcomes.append(_outcome(file, row, number, info))
-    return outcomes, already_there

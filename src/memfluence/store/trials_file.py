@@ -57,6 +57,11 @@ class TrialsFile:
     run: Mapping[str, Any] | None = None
     extras: Mapping[str, np.ndarray] = field(default_factory=dict)
 
+    @property
+    def kinds(self) -> np.ndarray:
+        """The kind of each trial, (t,) int16; where the file does not say, there is only one."""
+        return np.zeros(len(self.mask), np.int16) if self.kind is None else self.kind
+
 
 def read_trials_file(path: Path) -> TrialsFile:
     """Read and check the file: what is taken from it can be stored and estimated from."""
@@ -64,11 +69,10 @@ def read_trials_file(path: Path) -> TrialsFile:
     labels = {split: _labels(arrays[f"{split}_labels"], f"{split}_labels", path) for split in ("train", "test")}
     if labels["train"].dtype.kind != labels["test"].dtype.kind:
         raise InputError(f"{path}: one of 'train_labels' and 'test_labels' holds strings, the other integers.")
-    if arrays["mask"].ndim != 2 or not len(arrays["mask"]):
-        raise InputError(
-            f"{path}: 'mask' must have a row for each trial, at least one. Got the shape {arrays['mask'].shape} instead."
-        )
-    n_trials, n_train, n_test = len(arrays["mask"]), len(labels["train"]), len(labels["test"])
+    mask = arrays["mask"]
+    if mask.ndim != 2 or not len(mask):
+        raise InputError(f"{path}: 'mask' must have a row for each trial, at least one. Got {mask.shape} instead.")
+    n_trials, n_train, n_test = len(mask), len(labels["train"]), len(labels["test"])
     shapes = {"mask": (n_trials, n_train), "train_correct": (n_trials, n_train), "test_correct": (n_trials, n_test)}
     for name, shape in shapes.items():
         _check_shape(path, name, arrays[name], shape)

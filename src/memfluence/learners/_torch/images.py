@@ -34,9 +34,11 @@ class ImageData:
         return int(self.train.shape[3])
 
 
-def load_images(dataset: Dataset, recipe: Recipe, device: torch.device) -> ImageData:
-    """The dataset's images, or an error that says what a network needs."""
+def load_images(dataset: Dataset, recipe: Recipe, device: torch.device, *, flat: bool = False) -> ImageData:
+    """The dataset's images, or an error that says what a network needs; `flat` makes each one pixel of all values."""
     train, test = (_as_images(inputs, dataset.name) for inputs in (dataset.x_train, dataset.x_test))
+    if flat:
+        train, test = (images.reshape(len(images), 1, 1, -1) for images in (train, test))
     if dataset.value_range is None and recipe.normalization in ("fixed", "unit"):
         raise LearnerError(
             f"{dataset.name}: the range of its values is not known, so they cannot be scaled by it;"

@@ -20,7 +20,7 @@ from memfluence.learners._torch.architectures import build
 from memfluence.learners._torch.images import ImageData, crop_and_flip, scaling
 from memfluence.learners._torch.optimizers import Optimizer
 from memfluence.learners.recipes import Recipe
-from memfluence.learners.schedules import rates, steps_per_epoch
+from memfluence.learners.schedules import StepShape, rates
 from memfluence.records import Trial
 from memfluence.seeding import integer_seed
 
@@ -30,7 +30,7 @@ _EVALUATED_AT_ONCE = 2500
 
 
 class Trainer:
-    """Trains models of one architecture on subsets of one size."""
+    """Trains models of one architecture on subsets that share one shape of steps."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Trainer:
         recipe: Recipe,
         data: ImageData,
         n_classes: int,
-        subset_size: int,
+        shape: StepShape,
         device: torch.device,
     ) -> None:
         self._recipe, self._data, self._device = recipe, data, device
@@ -53,11 +53,8 @@ class Trainer:
         self._parameters = list(self._model.parameters())
         self._optimizer = Optimizer(self._parameters, recipe)
 
-        self._batch = min(recipe.batch, subset_size)
-        self._per_epoch = steps_per_epoch(recipe, subset_size)
+        self._batch, self._per_epoch, self._last = shape
         steps = recipe.epochs * self._per_epoch
-        self._last = subset_size - (self._per_epoch - 1) * self._batch  # width of an epoch's last batch
-        self._last = min(self._last, self._batch)
         rate = rates(recipe, self._per_epoch)  # (steps,)
         falling = recipe.muon_rate * (1 - np.arange(steps) / steps)  # (steps,)
         self._rates = torch.tensor(rate, dtype=torch.float32, device=device)
