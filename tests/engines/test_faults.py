@@ -14,20 +14,8 @@ from engines.commands import DATA, LEARNER, memfluence, scores_of, start
 from memfluence.seeding import integer_seed
 
 FUNCTION = ["run", DATA, "--learner", "learner.py:learn", "--trials", "150", "--seed", "4"]
-BATCHED = [
-    "run",
-    DATA,
-    "--learner",
-    "mlp",
-    "--trials",
-    "200",
-    "--seed",
-    "4",
-    "--set",
-    "epochs=20",
-    "--set",
-    "hidden=16",
-]
+SLOW_ENOUGH = ["--set", "epochs=800", "--set", "hidden=16"]  # about five seconds in all
+BATCHED = ["run", DATA, "--learner", "mlp", "--trials", "640", "--seed", "4", *SLOW_ENOUGH]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 from memfluence.errors import LearnerError
-from memfluence.learners._settings import known_or_error, parse_settings
+from memfluence.learners._settings import is_integer, is_real, known_or_error, parse_settings
 
 __all__ = ["LEARNER_PRESETS", "PRESETS", "LearnerPreset", "Recipe", "learner_preset", "override", "preset_name"]
 
@@ -76,18 +76,18 @@ class Recipe:
         if isinstance(milestones, list):  # as JSON has it
             object.__setattr__(self, "milestones", tuple(milestones))
         for setting in ("epochs", "batch"):
-            self._require(setting, _is_integer(getattr(self, setting), 1), "an integer of at least 1")
+            self._require(setting, is_integer(getattr(self, setting), 1), "an integer of at least 1")
         padding = self.crop_padding
-        self._require("crop_padding", _is_integer(padding, 0) and padding < 128, "an integer from 0 to 127")
-        self._require("rate", _is_real(self.rate) and 0 < self.rate < math.inf, "a number above 0")
+        self._require("crop_padding", is_integer(padding, 0) and padding < 128, "an integer from 0 to 127")
+        self._require("rate", is_real(self.rate) and 0 < self.rate < math.inf, "a number above 0")
         self._require(
-            "weight_decay", _is_real(self.weight_decay) and 0 <= self.weight_decay < math.inf, "a number of at least 0"
+            "weight_decay", is_real(self.weight_decay) and 0 <= self.weight_decay < math.inf, "a number of at least 0"
         )
-        self._require("muon_rate", _is_real(self.muon_rate) and 0 < self.muon_rate < math.inf, "a number above 0")
+        self._require("muon_rate", is_real(self.muon_rate) and 0 < self.muon_rate < math.inf, "a number above 0")
         for setting in ("momentum", "muon_momentum", "warmup", "label_smoothing"):
             value = getattr(self, setting)
-            self._require(setting, _is_real(value) and 0 <= value < 1, "a number in [0, 1)")
-        self._require("decay", _is_real(self.decay) and 0 < self.decay <= 1, "a number in (0, 1]")
+            self._require(setting, is_real(value) and 0 <= value < 1, "a number in [0, 1)")
+        self._require("decay", is_real(self.decay) and 0 < self.decay <= 1, "a number in (0, 1]")
         for setting in ("nesterov", "flip", "partial_batches", "deterministic"):
             self._require(setting, isinstance(getattr(self, setting), bool), "true or false")
         for setting, choices in _CHOICES.items():
@@ -102,7 +102,7 @@ class Recipe:
             self._require("milestones", self.milestones == (), f"empty for the schedule {self.schedule!r}")
             return
         given: Any = self.milestones
-        whole = isinstance(given, tuple) and all(_is_integer(epoch, 1) for epoch in given)
+        whole = isinstance(given, tuple) and all(is_integer(epoch, 1) for epoch in given)
         ascending = whole and list(given) == sorted(set(given)) and max(given, default=0) < self.epochs
         self._require("milestones", ascending, f"ascending epochs, like 30,60, from 1 to below epochs ({self.epochs})")
 
@@ -119,14 +119,6 @@ class Recipe:
 def override(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
     """The recipe with some settings changed; text (`{"epochs": "30"}`) is read by the setting's type."""
     return replace(recipe, **parse_settings(Recipe, settings))
-
-
-def _is_integer(value: Any, at_least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= at_least
-
-
-def _is_real(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 _CIFAR100 = Recipe(
