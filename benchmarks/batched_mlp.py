@@ -88,7 +88,7 @@ def learner_alone(groups: int = 4) -> dict[str, Any]:
     from memfluence.seeding import generator, random_subset
 
     data, learner = datasets.load("digits"), MLP()
-    size = learner.group_size(data)
+    size = learner.group_size(data, "cpu")
 
     def group(number: int) -> list[Trial]:
         numbers = range(number * size, (number + 1) * size)
