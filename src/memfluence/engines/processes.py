@@ -65,12 +65,23 @@ class _Worker:
 def run_processes(work: Work, groups: Sequence[Group], emit: Emit, *, workers: int) -> None:
     """Run all groups on up to `workers` processes.
 
-    A worker that dies fails the trials it was at, which are not tried again unless asked (they may be what killed
-    it); the rest of its groups go to the others.
+    A worker that dies fails the trials it was at, which are not tried again unless asked (they may be what killed it);
+    whatever else it had not stored goes to the others, or to a new team if the others have gone home.
     """
     waiting = deque(groups)
-    team = _start(work, min(workers, len(groups)))
-    lost: list[str] = []
+    while waiting:
+        before = sum(len(group.wanted) for group in waiting)
+        lost = _run_team(work, waiting, emit, workers)
+        left = sum(len(group.wanted) for group in waiting)
+        if left == before or any(not worker.given_at for worker, _ in lost):  # no use in trying once more
+            reasons = "; ".join(dict.fromkeys(reason for _, reason in lost))
+            raise EngineError(f"{reasons}. What was complete is stored; run the same command to go on.")
+
+
+def _run_team(work: Work, waiting: deque[Group], emit: Emit, workers: int) -> list[tuple[_Worker, str]]:
+    """Hand out groups until none are left or no worker is; gives the workers that died, and how."""
+    team = _start(work, min(workers, len(waiting)))
+    lost: list[tuple[_Worker, str]] = []
     pace = 0.0  # seconds per group, as last seen
     try:
         while team:
@@ -81,7 +92,7 @@ def run_processes(work: Work, groups: Sequence[Group], emit: Emit, *, workers: i
                 except (EOFError, OSError):
                     team.remove(worker)
                     if reason := _why_lost(worker):
-                        lost.append(reason)
+                        lost.append((worker, reason))
                         emit(WorkerLost(worker.number, reason, len(worker.done)))
                         waiting.extendleft(_bury(worker, reason, work, emit))
                     continue
@@ -98,10 +109,7 @@ def run_processes(work: Work, groups: Sequence[Group], emit: Emit, *, workers: i
         with uninterrupted():
             _stop(team, emit)
         raise
-    if waiting:
-        raise EngineError(
-            f"No worker is left ({'; '.join(lost)}). What was complete is stored; run the same command to go on."
-        )
+    return lost
 
 
 def _bury(worker: _Worker, reason: str, work: Work, emit: Emit) -> list[Group]:
