@@ -80,7 +80,7 @@ def test_a_function_with_margins_and_a_failure() -> None:
         means = np.stack([x[y == k].mean(0) for k in range(3)])
         return lambda z: -((z[:, None] - means) ** 2).sum(-1)
 
-    with pytest.warns(MemfluenceWarning, match=r"trials failed .*unlucky"):
+    with pytest.warns(MemfluenceWarning, match=r"failed .*unlucky"):
         run = mf.run(blobs(), learner=train, trials=40, record=["margin", "prediction"], out="run", progress=False)
     done = run.trials.numbers
     status = run.status()

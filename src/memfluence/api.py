@@ -70,7 +70,7 @@ def run(
     if failures:
         number, failure = next(iter(failures.items()))
         warnings.warn(
-            f"{len(failures)} trials failed (trial {number}: {failure.summary}); run again with retry_failed=True"
+            f"{len(failures)} trial(s) failed (trial {number}: {failure.summary}); run again with retry_failed=True"
             " to retry just those.",
             MemfluenceWarning,
             stacklevel=2,

@@ -131,11 +131,11 @@ class Run:
         """
         estimates = self.influence_estimates(keep)
         if top_k is not None:
-            if isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1:
+            if isinstance(top_k, bool) or not hasattr(top_k, "__index__") or top_k < 1:
                 raise InputError(f"The 'top_k' parameter must be an integer >= 1. Got {top_k!r} instead.")
             if train is not None or same_class:
                 raise InputError("top_k looks at all training examples; leave out train and same_class.")
-            return estimates.top_k(top_k, test)
+            return estimates.top_k(int(top_k), test)
         if same_class:
             if test is not None or train is not None:
                 raise InputError("same_class gives the blocks of all classes; leave out train and test.")

@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -136,18 +137,19 @@ def test_a_worker_that_dies_costs_the_trial_that_killed_it(here: Path) -> None:
 def test_a_learner_that_exits_fails_its_trial_alone(here: Path) -> None:
     arguments = variant(here, "exits", "if seed % 23 == 0: raise SystemExit(0)")
     done = memfluence(*arguments, cwd=here, expect=1)
-    assert f"{len(UNLUCKY)} trials failed" in done.stderr
+    assert f"{len(UNLUCKY)} trial(s) failed" in done.stderr
     assert "SystemExit" in done.stderr
 
 
-def test_a_learner_that_swallows_the_signal_is_stopped_after_its_trial(here: Path) -> None:
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_learner_that_swallows_the_signal_is_stopped_after_its_trial(here: Path, workers: str) -> None:
     (here / "greedy.py").write_text(
         "import time\n\ndef learn(x, y, seed):\n    try:\n        time.sleep(0.3)\n    except BaseException:\n"
         "        pass\n    return lambda z: y[:1].repeat(len(z))\n"
     )
-    arguments = ["run", DATA, "--learner", "greedy.py:learn", "--trials", "60", "--out", "greedy", "--workers", "2"]
-    process = start(*arguments, cwd=here)
-    wait_for_a_segment(here / "greedy", process)
+    arguments = ["run", DATA, "--learner", "greedy.py:learn", "--trials", "60", "--workers", workers]
+    process = start(*arguments, "--out", f"greedy-{workers}", cwd=here)
+    wait_for_a_segment(here / f"greedy-{workers}", process)
     process.send_signal(signal.SIGTERM)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130, errors
@@ -167,6 +169,24 @@ def test_an_impatient_second_ctrl_c_loses_nothing(here: Path, workers: str) -> N
     status = json.loads(memfluence("status", f"impatient-{workers}", "--json", cwd=here).stdout)
     assert status["segments"] >= 2 * int(workers) - 1  # what came after the first segment was stored too
     assert f"Stopped: {status['trials']} of 150" in errors
+
+
+def test_a_script_without_the_guard_is_told_of_it(here: Path) -> None:
+    """With data larger than a pipe holds, which a worker that dies while starting will never read."""
+    (here / "script.py").write_text("import memfluence as mf\nmf.run('digits', trials=64, workers=2, out='script')\n")
+    done = subprocess.run([sys.executable, "script.py"], cwd=here, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "__name__" in done.stderr.strip().splitlines()[-1]
+
+
+def test_ctrl_c_while_workers_start_shows_no_traceback(here: Path) -> None:
+    for delay in (0.4, 0.7, 1.0):
+        process = start(*FUNCTION, "--out", f"early-{delay}", "--workers", "2", cwd=here, pause=0.1)
+        time.sleep(delay)
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 130, errors
+        assert "Traceback" not in errors
 
 
 def test_what_a_learner_prints_is_not_in_the_json(here: Path) -> None:

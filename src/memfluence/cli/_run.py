@@ -98,7 +98,7 @@ def run(
             ["memfluence", *(word for word in sys.argv[1:] if word != "--retry-failed"), "--retry-failed"]
         )
         raise TrialsFailedError(
-            f"{status['trials_failed']} trials failed (trial {first['trial']}: {first['message']});"
+            f"{status['trials_failed']} trial(s) failed (trial {first['trial']}: {first['message']});"
             f" the others are stored. To retry just those: {again}"
         )
 

@@ -1,7 +1,8 @@
 """What a design is, and what all of them share."""
 
 from collections.abc import Iterable
-from typing import Protocol
+from numbers import Real
+from typing import Any, Protocol
 
 from memfluence.errors import DesignError
 from memfluence.records import Kind, Plan, Trial
@@ -39,9 +40,9 @@ class Design(Protocol):
 
 def checked_keep(keep: float | Iterable[float]) -> tuple[float, ...]:
     """One or several distinct fractions in (0, 1)."""
-    given = [keep] if isinstance(keep, int | float) else list(keep) if isinstance(keep, Iterable) else []
+    given: list[Any] = [keep] if isinstance(keep, Real) else list(keep) if isinstance(keep, Iterable) else []
     for value in given:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+        if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < 1:
             raise DesignError(f"The 'keep' parameter must be a float in (0, 1). Got {value!r} instead.")
     if not given or len(set(given)) != len(given):
         raise DesignError(f"The 'keep' parameter must hold distinct fractions, at least one. Got {given} instead.")

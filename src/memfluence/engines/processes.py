@@ -10,14 +10,15 @@ import pickle
 import signal
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from memfluence.engines._signals import uninterrupted
+from memfluence.engines._signals import STOPPING, blocked, uninterrupted
 from memfluence.engines._threads import one_thread, single_threaded_children
 from memfluence.engines.events import Emit, Event, SegmentWritten, TrialDone, TrialFailed, WorkerLost
 from memfluence.engines.work import Group, GroupRunner, Work, groups_of
@@ -44,6 +45,19 @@ class _Worker:
     done: set[int] = field(default_factory=set)  # trials that it said it has done but not that they are stored
     unstored: set[int] = field(default_factory=set)  # trials handed out that are neither stored nor failed
     given_at: float = 0.0
+    payload: bytes | None = None  # the work itself, until it was sent
+
+    def answer(self, groups: Callable[[], list[Group]]) -> None:
+        """What a worker gets that asks: first the work itself, then groups of it.
+
+        Not as an argument of the process: if it died while starting, we would wait for ever to write a large one.
+        """
+        if self.payload is None:
+            self.hand(groups())
+            return
+        with suppress(OSError):
+            self.pipe.send(self.payload)
+        self.payload = None
 
     def hand(self, groups: list[Group]) -> None:
         """Give it work; an empty list sends it home. A worker that is gone shows as the end of its pipe later."""
@@ -104,7 +118,7 @@ def _run_team(work: Work, waiting: deque[Group], emit: Emit, workers: int) -> li
                     continue
                 if worker.groups:
                     pace = (time.monotonic() - worker.given_at) / len(worker.groups)
-                worker.hand(_next_handout(waiting, pace, len(team)))
+                worker.answer(partial(_next_handout, waiting, pace, len(team)))
     except BaseException:
         with uninterrupted():
             _stop(team, emit)
@@ -136,10 +150,11 @@ def _start(work: Work, count: int) -> list[_Worker]:
     with single_threaded_children():
         for number in range(count):
             ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, payload, number), name=f"memfluence-{number}")
-            process.start()
+            process = context.Process(target=_serve, args=(theirs, number), name=f"memfluence-{number}")
+            with blocked():  # a Ctrl-C while it imports would show its traceback
+                process.start()
             theirs.close()  # so that the worker's end is the only one, and its death is an end of file here
-            team.append(_Worker(number, process, ours))
+            team.append(_Worker(number, process, ours, payload=payload))
     return team
 
 
@@ -179,7 +194,7 @@ def _stop(team: list[_Worker], emit: Emit) -> None:
             worker.process.join()
 
 
-def _serve(pipe: Connection, payload: bytes, number: int) -> None:
+def _serve(pipe: Connection, number: int) -> None:
     """The life of a worker."""
     for name in (signal.SIGINT, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)  # they reach the parent, which then tells us
@@ -199,6 +214,11 @@ def _serve(pipe: Connection, payload: bytes, number: int) -> None:
 
     try:
         signal.signal(signal.SIGTERM, stop)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
+        pipe.send(None)
+        payload = pipe.recv()
+        if not payload:
+            return  # sent home before it began
         work = pickle.loads(payload)
         work = replace(work, device=_own_device(work.device, number))
         with one_thread(), GroupRunner(work, emit) as runner:

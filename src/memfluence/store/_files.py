@@ -99,7 +99,7 @@ def file_errors(doing: str) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            advice = "the disk is full or over quota: free some space, then run the same command to go on"
+            advice = "the disk is full or over quota: free some space, then run the same command again"
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             advice = "it is read-only for this user: change its permissions or choose another --out"
         else:

@@ -120,9 +120,25 @@ def differences(stored: RunInfo, asked: RunInfo) -> list[str]:
             if there is not now:
                 found.append(f"the {title} ({'imported trials' if there is None else 'known'} there)")
             continue
-        for key in sorted({*there, *now} - {"digest"}):
-            if there.get(key) != now.get(key):
-                found.append(f"the {title}'s {key} ({there.get(key)!r} there, {now.get(key)!r} asked)")
+        leaves = _leaves(there, now)
+        found += [f"the {title}'s {name} ({old} there, {new} asked)" for name, old, new in leaves[:3]]
+        if len(leaves) > 3:
+            found.append(f"{len(leaves) - 3} more of the {title}")
     if stored.record != asked.record:
         found.append(f"what is recorded ({list(stored.record)} there, {list(asked.record)} asked)")
     return found
+
+
+def _leaves(there: Any, now: Any, path: str = "") -> list[tuple[str, str, str]]:
+    """Where two JSON values differ: the path, and a short text of each side."""
+    if isinstance(there, Mapping) and isinstance(now, Mapping):
+        names = sorted({*there, *now} - ({"digest"} if not path else set()))
+        return [one for name in names for one in _leaves(there.get(name), now.get(name), f"{path}.{name}".lstrip("."))]
+    if there == now:
+        return []
+    return [(path, _short(there), _short(now))]
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

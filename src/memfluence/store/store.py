@@ -89,7 +89,7 @@ class TrialStore:
         if found := differences(store.info, info):
             raise RunMismatchError(
                 f"{directory} holds a different run: it differs in {'; '.join(found)}."
-                " Choose another --out, or ask for what is there."
+                " Choose another directory (--out), or ask for what is there."
             )
         if info.trials > store.info.trials:
             store.info = replace(store.info, trials=info.trials)
