@@ -266,7 +266,7 @@ def test_a_run_is_not_continued_by_another_of_the_name(tmp_path: Path) -> None:
     assert first.status()["trials"] == 4
     again = mf.run((x, y, x, y), learner=constant(0), trials=6, out=tmp_path / "run", progress=False)
     assert again.status()["trials"] == 6
-    with pytest.raises(MemfluenceError, match=r"learner's function .*'label': 0.*'label': 1"):
+    with pytest.raises(MemfluenceError, match=r"learner's function\.closure\.label \(0 there, 1 asked\)"):
         mf.run((x, y, x, y), learner=constant(1), trials=4, out=tmp_path / "run", progress=False)
 
 
