@@ -1,12 +1,13 @@
-"""`FunctionLearner`: any training code, as a function `train(x, y, seed) -> predict`."""
+"""`FunctionLearner`: any training code, as a function `train(x, y, seed) -> predict`, with `device` in torch."""
 
 import functools
 import inspect
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +19,12 @@ from memfluence.learners._outcomes import outcome_from_codes, outcome_from_score
 from memfluence.learners._predictions import UnusableReturnError, as_array, class_codes, log_of, spread_columns
 from memfluence.records import Failure, Outcome, Trial
 
+if TYPE_CHECKING:
+    from memfluence.learners._torch.device_data import DeviceData
+
 __all__ = ["FunctionLearner"]
+
+_EXTRAS = ("device", "inputs", "n_classes")  # what a function may ask for by name, beside x, y and seed
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,17 @@ class FunctionLearner:
 
     Margins and log-odds can only be recorded from scores. An exception fails its trial alone.
 
+    A function may ask for more by parameters with these names and without defaults:
+
+    - `device`: "cpu", "cuda" or "cuda:N". The function then lives in torch: `x` is a tensor on that device (uint8 stays
+      so, other integers are int64, the rest float32; axes as in the dataset), `y` is one of class codes, 0 to C-1 in the
+      sorted order of all labels, and torch's generators are seeded with `seed`. It returns a `torch.nn.Module`, which is
+      asked in eval mode where it lies, or a function `predict(x)`; both get blocks of the inputs as `x` was given, not
+      as the function may have scaled it, and return logits (n, C), probabilities, or codes (n,).
+    - `n_classes`: C, also where the subset lacks a class.
+    - `inputs`: the pair (all training inputs, all test inputs). The function then returns the pair of their predictions
+      itself. They are there to be predicted: to fit anything on them would leak the examples that are left out.
+
     A run goes on with the same function alone. Part of its identity are its compiled code (so another version of Python
     makes it another one; a function named as file.py:train does not have this limit), default arguments, closure, the
     `self` of a method, the arguments of a partial, and the globals that the code names: plain data, arrays and tensors
@@ -47,8 +64,10 @@ class FunctionLearner:
     an estimator that it fits) makes it another learner for a later run: make such things inside the function.
     """
 
-    function: Callable[[Any, Any, int], Callable[[Any], Any]]
+    function: Callable[..., Any]
     covered: str | None = None  # a module whose source is part of the identity already
+    # The data on the device, once for all trials.
+    _loaded: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         try:
@@ -56,11 +75,23 @@ class FunctionLearner:
         except (TypeError, ValueError):  # written in C
             return
         try:
-            signature.bind(None, None, 0)
+            signature.bind(None, None, 0, **dict.fromkeys(self._asked_for()))
         except TypeError:
             raise LearnerError(
-                f"a learner function is called as train(x, y, seed), which {self.name}{signature} does not allow."
+                f"a learner function is called as train(x, y, seed), which {self.name}{signature} does not allow;"
+                " parameters named device, n_classes and inputs may follow."
             ) from None
+
+    def _asked_for(self) -> list[str]:
+        """Which of `_EXTRAS` the function has without a default; one with a default keeps it."""
+        try:
+            parameters = inspect.signature(self.function).parameters
+        except (TypeError, ValueError):
+            return []
+        return [name for name in _EXTRAS if name in parameters and parameters[name].default is inspect.Parameter.empty]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FunctionLearner, (self.function, self.covered)
 
     @property
     def name(self) -> str:
@@ -79,31 +110,40 @@ class FunctionLearner:
     def train(
         self, dataset: Dataset, trials: Sequence[Trial], *, record: Collection[str], device: str
     ) -> Iterator[Outcome | Failure]:
-        labels = dataset.labels("train")
-        return one_by_one(trials, lambda trial: self._outcome(dataset, labels, trial, record))
+        if "device" not in self._asked_for():
+            yield from one_by_one(trials, lambda trial: self._outcome(dataset, None, trial, record))
+            return
+        from memfluence.learners._torch.device import one_thread
 
-    def _outcome(self, dataset: Dataset, labels: np.ndarray, trial: Trial, record: Collection[str]) -> Outcome:
+        with one_thread():
+            data = self._data(dataset, device)
+            coded = replace(dataset, classes=tuple(range(dataset.n_classes)))  # labels are their codes
+            yield from one_by_one(trials, lambda trial: self._outcome(coded, data, trial, record))
+
+    def _data(self, dataset: Dataset, device: str) -> "DeviceData":
+        from memfluence.learners._torch.device_data import DeviceData
+
+        key = (dataset.fingerprint, device)
+        if key not in self._loaded:
+            self._loaded.clear()
+            self._loaded[key] = DeviceData(dataset, device, self.name)
+        data: DeviceData = self._loaded[key]
+        return data
+
+    def _outcome(
+        self, dataset: Dataset, data: "DeviceData | None", trial: Trial, record: Collection[str]
+    ) -> Outcome:
         started = time.perf_counter()
-        predict: Any = self.function(dataset.take_train(trial.kept), labels[trial.kept], trial.seed)
-        if not callable(predict):
-            hint = "; return its method, model.predict" if hasattr(predict, "predict") else ""
-            raise UnusableReturnError(
-                f"{self.name} must return a function predict(x); got an object of type {type(predict).__name__}{hint}."
-            )
-        train, test = (
-            _checked(as_array(predict(private_copy(inputs))), n, dataset, split, trial)
-            for split, inputs, n in (
-                ("train", dataset.x_train, dataset.n_train),
-                ("test", dataset.x_test, dataset.n_test),
-            )
-        )
+        with data.trial(trial.seed) if data else nullcontext():
+            train, test = self._predictions(dataset, data, trial)
+        device = data.device_name if data else "cpu"
         if train.ndim != test.ndim:
             raise UnusableReturnError(
                 "predict returned labels for one split and scores for the other; return one kind."
             )
         if train.ndim == 1:
             return outcome_from_codes(
-                trial, dataset, train, test, record=record, seconds=time.perf_counter() - started, device="cpu"
+                trial, dataset, train, test, record=record, seconds=time.perf_counter() - started, device=device
             )
         train, test = _as_logits(train, test)
         columns = _columns(train, dataset, trial)
@@ -114,8 +154,50 @@ class FunctionLearner:
             spread_columns(test, columns, dataset.n_classes),
             record=record,
             seconds=time.perf_counter() - started,
-            device="cpu",
+            device=device,
         )
+
+    def _predictions(self, dataset: Dataset, data: "DeviceData | None", trial: Trial) -> list[np.ndarray]:
+        """Class codes (n,) or raw scores (n, columns) of both splits."""
+        splits = (data.train, data.test) if data else (dataset.x_train, dataset.x_test)
+        if data:
+            x, y = data.kept(trial.kept)
+        else:
+            x, y = dataset.take_train(trial.kept), dataset.labels("train")[trial.kept]
+        asked = self._asked_for()
+        extras = {
+            "device": lambda: data and data.device,
+            "inputs": lambda: tuple(private_copy(inputs) for inputs in splits),
+            "n_classes": lambda: dataset.n_classes,
+        }
+        returned: Any = self.function(x, y, trial.seed, **{name: extras[name]() for name in asked})
+        del x, y  # on a device their room may be needed
+        found: Sequence[Any]
+        if "inputs" in asked:
+            found = self._pair(returned)
+        elif not callable(returned):
+            raise UnusableReturnError(self._no_model(returned))
+        elif data:
+            found = [data.predicted(returned, inputs) for inputs in splits]
+        else:
+            found = [returned(private_copy(inputs)) for inputs in splits]
+        sizes = (("train", dataset.n_train), ("test", dataset.n_test))
+        return [_checked(as_array(one), n, dataset, split, trial) for one, (split, n) in zip(found, sizes)]
+
+    def _pair(self, returned: Any) -> Sequence[Any]:
+        if isinstance(returned, tuple | list) and len(returned) == 2:
+            return returned
+        raise UnusableReturnError(
+            f"{self.name} takes `inputs`, so it must return a pair, the predictions for its training and for its test"
+            f" inputs; got an object of type {type(returned).__name__}."
+        )
+
+    def _no_model(self, returned: Any) -> str:
+        hint = "; return its method, model.predict" if hasattr(returned, "predict") else ""
+        if isinstance(returned, tuple) or hasattr(returned, "shape"):
+            hint = "; to return predictions, take the parameter `inputs`, which are what is to be predicted"
+        kind = type(returned).__name__
+        return f"{self.name} must return a function predict(x); got an object of type {kind}{hint}."
 
 
 def _checked(returned: np.ndarray, n: int, dataset: Dataset, split: str, trial: Trial) -> np.ndarray:
