@@ -31,7 +31,7 @@ ROOMS: dict[str, set[str]] = {
     "report": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
     "api": FOUNDATION | {"progress", "running", "runs"},
     "cli": FOUNDATION | {"engines", "progress", "running", "planning", "runs", "exchange", "report"},
-    "__init__": {"api", "datasets", "designs", "errors", "exchange", "planning", "runs"},
+    "__init__": {"api", "datasets", "designs", "errors", "exchange", "learners", "planning", "runs"},
     "__main__": {"cli"},
 }
 HEAVY = {"torch", "ray", "matplotlib", "pandas", "sklearn", "numba", "datasets", "PIL", "scipy"}

@@ -11,8 +11,9 @@ from learner_worlds import N_TRAIN, clouds, noise, outcomes, random_trials, resu
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
-from user_learners import nearest_scores
+from user_learners import Dropping, nearest_scores, torch_scores
 
+import memfluence as mf
 from memfluence.learners import MLP, Learner, resolve
 from memfluence.learners.network import Network
 from memfluence.learners.recipes import Recipe
@@ -28,6 +29,12 @@ LEARNERS = {
     "function": lambda: resolve(nearest_scores),
     "function in a file": lambda: resolve(f"{USER_FILE}:nearest_scores"),
     "estimator in a file": lambda: resolve(f"{USER_FILE}:nearest"),
+    "function on a device": lambda: resolve(torch_scores),
+    "function on a device, in a file": lambda: resolve(f"{USER_FILE}:torch_logits"),
+    "module with a recipe": lambda: mf.network(Dropping, Recipe(epochs=20, batch=8, rate=0.05, normalization="subset")),
+    "module in a file": lambda: resolve(
+        f"{USER_FILE}:Dropping@mnist", {"width": "9", "normalization": "subset", "epochs": "10", "batch": "8"}
+    ),
 }
 
 
@@ -38,7 +45,7 @@ def learner(request: pytest.FixtureRequest) -> Learner:
 
 def test_is_a_learner_with_a_json_identity(learner: Learner) -> None:
     assert isinstance(learner, Learner)
-    assert learner.name.isidentifier()
+    assert learner.name.replace("@", "_").isidentifier()
     described = learner.describe()
     assert json.loads(json.dumps(described, allow_nan=False)) == described
     assert described["name"] == learner.name

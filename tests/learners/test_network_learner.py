@@ -18,8 +18,9 @@ from memfluence.errors import LearnerError
 from memfluence.learners import MLP, Learner, network, resolve
 from memfluence.learners._torch import trainer as trainer_module
 from memfluence.learners._torch.architectures import ARCHITECTURES, build
+from memfluence.learners._torch.fresh_models import full_precision_head
 from memfluence.learners._torch.images import load_images
-from memfluence.learners._torch.trainer import Trainer, full_precision_head, kernels
+from memfluence.learners._torch.trainer import Trainer, kernels
 from memfluence.learners.network import Network
 from memfluence.learners.recipes import LEARNER_PRESETS, PRESETS, Recipe
 from memfluence.learners.schedules import rates, step_shape
@@ -473,12 +474,36 @@ def test_settings_change_the_recipe() -> None:
     assert learner.describe() != resolve("resnet9@fast").describe()
 
 
+def test_settings_reach_the_architecture() -> None:
+    learner = resolve("resnet9@fast", {"width": "32", "epochs": "3"})
+    assert isinstance(learner, Network)
+    assert (learner.options, learner.recipe.epochs) == ({"width": 32}, 3)
+    assert learner == resolve("resnet9@fast", {"width": 32, "epochs": 3})
+    assert resolve("resnet9@fast", {"epochs": "3"}).describe()["options"] == {}
+    wider, narrow = replace(small(), options={"width": 5}), small()
+    assert not np.array_equal(*(scores(one, pictures(), kept_trials(20))[0] for one in (wider, narrow)))
+
+
+def test_options_of_a_preset_hold_unless_they_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LEARNER_PRESETS, "resnet9@fast", replace(LEARNER_PRESETS["resnet9@fast"], options={"width": 8}))
+    for settings, width in (({"epochs": "3"}, 8), ({"width": "6"}, 6)):
+        assert resolve("resnet9@fast", settings).describe()["options"] == {"width": width}
+    assert LEARNER_PRESETS["resnet9@fast"].options == {"width": 8}
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
         ("resnet9@fats", {}, r"no built-in learner 'resnet9@fats'; did you mean 'resnet9@fast'\?"),
         ("resnet9@mnist", {}, "no built-in learner 'resnet9@mnist'"),
-        ("resnet9", {"epoch": "3"}, r"the recipe has no setting 'epoch'; did you mean 'epochs'\?"),
+        (
+            "resnet9",
+            {"epoch": "3"},
+            r"resnet9@fast has no setting 'epoch'; did you mean 'epochs'\? Its architecture has width; its recipe has",
+        ),
+        ("resnet9", {"widht": "3"}, r"resnet9@fast has no setting 'widht'; did you mean 'width'\?"),
+        ("resnet18", {"width": "3"}, r"resnet18@paper has no setting 'width'. Its architecture has none; its recipe"),
+        ("resnet9", {"width": "wide"}, "'width' of resnet9@fast must be an integer; got 'wide'"),
         ("resnet9", {"epochs": "0"}, "'epochs' of the recipe must be an integer of at least 1; got 0"),
         ("resnet50@paper", {"normalization": "imagenet"}, "one of fixed, subset, dataset, unit, none"),
         ("resnet50@imagenet", {"epochs": "20"}, r"'milestones' .* below epochs \(20\)"),
@@ -674,7 +699,7 @@ def test_a_machine_without_triton_captures_the_plain_step(
     captured._fill_tables(trials[0])
     captured._initialize(trials[0])
     captured._model.train()
-    captured._capture()
+    captured._accelerate()
     assert captured._graph is not None
     captured._graph.trainer = captured  # type: ignore[attr-defined]
     for trial in trials:
@@ -697,7 +722,7 @@ def test_a_compiler_compiles_the_parts_of_the_step(imitated_graphs: list[int], m
     monkeypatch.setattr(torch, "compile", compile_)
     trainer = make_trainer()
     trainer._fill_tables(kept_trials(20)[0])
-    trainer._capture()
+    trainer._accelerate()
     assert sorted(compiled) == ["_muon", "_plain_loss", "_plain_predict", "crop_and_flip"]
 
 
@@ -752,7 +777,7 @@ def test_the_captured_step_is_the_plain_step(monkeypatch: pytest.MonkeyPatch) ->
     data, trials = pictures(), kept_trials(20, 20)
     settings = {"precision": "float32", "partial_batches": True}
     captured = scores(small(**settings), data, trials, "cuda")
-    monkeypatch.setattr(Trainer, "_capture", lambda trainer: None)
+    monkeypatch.setattr(Trainer, "_accelerate", lambda trainer: None)
     plain = scores(small(**settings), data, trials, "cuda")
     for trial in trials:
         np.testing.assert_allclose(captured[trial.number], plain[trial.number], rtol=0.05, atol=0.05)

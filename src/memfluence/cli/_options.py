@@ -46,7 +46,7 @@ LearnerOption = Annotated[
     str,
     typer.Option(
         help="Built-in name, or module:attribute or file.py:attribute of a scikit-learn estimator or of a function"
-        " train(x, y, seed) -> predict."
+        " train(x, y, seed) -> predict; file.py:Net@fast is a torch module with a recipe."
     ),
 ]
 SetOption = Annotated[
@@ -54,7 +54,7 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="Setting of a built-in learner, or parameter of an estimator; repeatable.",
+        help="Setting of a built-in learner or recipe, option of a network, or parameter of an estimator; repeatable.",
         show_default=False,
     ),
 ]

@@ -3,13 +3,16 @@
 import ast
 import dataclasses
 import difflib
+import inspect
 import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from memfluence.errors import LearnerError
 
-__all__ = ["is_integer", "is_real", "known_or_error", "parse_literals", "parse_settings"]
+__all__ = ["is_integer", "is_real", "known_or_error", "parse_literals", "parse_options", "parse_settings"]
+
+_BY_TYPE = (int, float, bool, str, tuple[int, ...])  # what text is read as
 
 
 def parse_settings(learner: type[Any], settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,6 +27,27 @@ def parse_settings(learner: type[Any], settings: Mapping[str, Any]) -> dict[str,
     return parsed
 
 
+def parse_options(
+    learner: str, options: Mapping[str, inspect.Parameter], settings: Mapping[str, Any], recipe: Iterable[str]
+) -> dict[str, Any]:
+    """Options of an architecture: text is read by the annotation, else by the type of the default, else as a literal.
+
+    `recipe` are the settings that the recipe has, for the message about one that neither of them has.
+    """
+    parsed: dict[str, Any] = {}
+    for setting, value in settings.items():
+        if setting not in options:
+            listing = f"Its architecture has {', '.join(sorted(options)) or 'none'}; its recipe has"
+            known_or_error(setting, recipe, f"{learner} has no setting", listing, also=options)
+        kinds = (options[setting].annotation, type(options[setting].default))
+        kind = next((kind for kind in kinds if kind in _BY_TYPE), None)
+        if kind is None:
+            parsed |= parse_literals({setting: value})
+        else:
+            parsed[setting] = _parse(value, kind, learner, setting) if isinstance(value, str) else value
+    return parsed
+
+
 def parse_literals(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings without types: what reads as a Python literal is one (0.5, None, (3, 4)), the rest is text."""
     parsed = {}
@@ -35,12 +59,12 @@ def parse_literals(settings: Mapping[str, Any]) -> dict[str, Any]:
     return parsed
 
 
-def known_or_error(name: str, known: Iterable[str], problem: str, listing: str) -> None:
-    """Raise "<problem> 'name'; did you mean ...? <listing> ..." unless the name is known."""
+def known_or_error(name: str, known: Iterable[str], problem: str, listing: str, *, also: Iterable[str] = ()) -> None:
+    """Raise "<problem> 'name'; did you mean ...? <listing> ..." unless the name is known; `also` may be meant too."""
     names = sorted(known)
     if name in names:
         return
-    close = difflib.get_close_matches(name, names, n=1)
+    close = difflib.get_close_matches(name, [*names, *also], n=1)
     hint = f"; did you mean {close[0]!r}?" if close else "."
     raise LearnerError(f"{problem} {name!r}{hint} {listing} {', '.join(names) or 'none'}.")
 

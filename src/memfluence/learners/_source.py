@@ -16,7 +16,7 @@ from memfluence.learners._loading import is_file, load
 from memfluence.learners._settings import known_or_error, parse_literals, parse_settings
 from memfluence.learners.estimator import EstimatorLearner
 from memfluence.learners.function import FunctionLearner
-from memfluence.learners.network import from_preset
+from memfluence.learners.network import from_factory, from_preset
 from memfluence.learners.protocol import Learner
 from memfluence.learners.recipes import LEARNER_PRESETS
 from memfluence.records import Failure, Outcome, Trial
@@ -28,7 +28,7 @@ BUILTIN: dict[str, str] = {"mlp": "memfluence.learners.mlp:MLP"}
 
 _EXPECTED = (
     "a scikit-learn classifier (an object or class with fit and predict), a function train(x, y, seed) -> predict,"
-    " or a memfluence Learner"
+    " a factory of torch modules with a recipe (net.py:Net@fast), or a memfluence Learner"
 )
 
 
@@ -36,8 +36,9 @@ def resolve(learner: Any = "mlp", settings: Mapping[str, Any] | None = None) -> 
     """The learner that a user means.
 
     `learner` is a built-in name ("mlp"), "module:attribute" or "file.py:attribute", or an object: a `Learner`, a
-    scikit-learn classifier (or its class), or a function `train(x, y, seed) -> predict`. `settings` override settings
-    of a built-in learner or parameters of an estimator; text is read by the setting's type.
+    scikit-learn classifier (or its class), or a function `train(x, y, seed) -> predict`. "file.py:Net@fast" is what
+    `Net` makes, a torch module, trained by the recipe `fast`: see `network`. `settings` override settings of a built-in
+    learner or recipe, options of an architecture, or parameters of an estimator; text is read by the setting's type.
 
     What comes from text can be pickled: it is resolved anew where it is unpickled.
 
@@ -107,13 +108,19 @@ def _reload(where: str, attribute: str, settings: Mapping[str, Any], sha256: str
 
 def _from_source(where: str, attribute: str, settings: Mapping[str, Any]) -> SourcedLearner:
     module = load(where)
+    name, at, recipe = attribute.partition("@")
     try:
-        found = reduce(getattr, attribute.split("."), module)
+        found = reduce(getattr, name.split("."), module)
     except AttributeError:
-        known_or_error(attribute, _candidates(module), f"{where} has no attribute", "What could be a learner in it:")
+        known_or_error(name, _candidates(module), f"{where} has no attribute", "What could be a learner in it:")
         raise
     sha256 = file_sha256(getattr(module, "__file__", None))
-    learner = _from_object(found, settings, f"{where}:{attribute}", covered=module.__name__ if sha256 else None)
+    covered = module.__name__ if sha256 else None
+    learner: Learner
+    if at:
+        learner = from_factory(found, recipe, settings, covered)
+    else:
+        learner = _from_object(found, settings, f"{where}:{attribute}", covered)
     origin = str(Path(where).expanduser().resolve()) if is_file(where) else where
     return SourcedLearner(learner, origin, attribute, settings, sha256)
 
@@ -134,6 +141,11 @@ def _from_object(found: Any, settings: Mapping[str, Any], origin: str, covered: 
         if settings:
             raise LearnerError(f"{origin} is a function, which takes no settings; got {', '.join(settings)}.")
         return FunctionLearner(found, covered)
+    if isinstance(found, type) and callable(getattr(found, "forward", None)):
+        raise LearnerError(
+            f"{origin} is a class of torch modules, which needs a recipe: file.py:{found.__name__}@fast, or"
+            f" memfluence.network({found.__name__}, recipe='fast') in Python."
+        )
     raise LearnerError(f"a learner is {_EXPECTED}; {origin} is none of them (its type is {type(found).__name__}).")
 
 

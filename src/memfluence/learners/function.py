@@ -44,10 +44,10 @@ class FunctionLearner:
     A function may ask for more by parameters with these names and without defaults:
 
     - `device`: "cpu", "cuda" or "cuda:N". The function then lives in torch: `x` is a tensor on that device (uint8 stays
-      so, other integers are int64, the rest float32; axes as in the dataset), `y` is one of class codes, 0 to C-1 in the
-      sorted order of all labels, and torch's generators are seeded with `seed`. It returns a `torch.nn.Module`, which is
-      asked in eval mode where it lies, or a function `predict(x)`; both get blocks of the inputs as `x` was given, not
-      as the function may have scaled it, and return logits (n, C), probabilities, or codes (n,).
+      so, other integers are int64, the rest float32; axes as in the dataset), `y` one of class codes, 0 to C-1 in the
+      sorted order of all labels, and torch's generators are seeded with `seed`. It returns a `torch.nn.Module`, which
+      is asked in eval mode on the device where it lies, or a function `predict(x)`. Both are given blocks of the inputs
+      as `x` came, not as the function may have scaled it, and return logits (n, C), probabilities, or codes (n,).
     - `n_classes`: C, also where the subset lacks a class.
     - `inputs`: the pair (all training inputs, all test inputs). The function then returns the pair of their predictions
       itself. They are there to be predicted: to fit anything on them would leak the examples that are left out.
@@ -79,7 +79,8 @@ class FunctionLearner:
         except TypeError:
             raise LearnerError(
                 f"a learner function is called as train(x, y, seed), which {self.name}{signature} does not allow;"
-                " parameters named device, n_classes and inputs may follow."
+                " parameters named device, n_classes and inputs may follow. (A factory of torch modules needs a recipe:"
+                " net.py:make@fast.)"
             ) from None
 
     def _asked_for(self) -> list[str]:
@@ -130,9 +131,7 @@ class FunctionLearner:
         data: DeviceData = self._loaded[key]
         return data
 
-    def _outcome(
-        self, dataset: Dataset, data: "DeviceData | None", trial: Trial, record: Collection[str]
-    ) -> Outcome:
+    def _outcome(self, dataset: Dataset, data: "DeviceData | None", trial: Trial, record: Collection[str]) -> Outcome:
         started = time.perf_counter()
         with data.trial(trial.seed) if data else nullcontext():
             train, test = self._predictions(dataset, data, trial)
@@ -165,12 +164,10 @@ class FunctionLearner:
         else:
             x, y = dataset.take_train(trial.kept), dataset.labels("train")[trial.kept]
         asked = self._asked_for()
-        extras = {
-            "device": lambda: data and data.device,
-            "inputs": lambda: tuple(private_copy(inputs) for inputs in splits),
-            "n_classes": lambda: dataset.n_classes,
-        }
-        returned: Any = self.function(x, y, trial.seed, **{name: extras[name]() for name in asked})
+        extras: dict[str, Any] = {"n_classes": dataset.n_classes, "device": data and data.device}
+        if "inputs" in asked:
+            extras["inputs"] = tuple(private_copy(inputs) for inputs in splits)
+        returned: Any = self.function(x, y, trial.seed, **{name: extras[name] for name in asked})
         del x, y  # on a device their room may be needed
         found: Sequence[Any]
         if "inputs" in asked:

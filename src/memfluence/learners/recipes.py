@@ -12,7 +12,16 @@ from typing import Any, ClassVar
 from memfluence.errors import LearnerError
 from memfluence.learners._settings import is_integer, is_real, known_or_error, parse_settings
 
-__all__ = ["LEARNER_PRESETS", "PRESETS", "LearnerPreset", "Recipe", "learner_preset", "override", "preset_name"]
+__all__ = [
+    "LEARNER_PRESETS",
+    "PRESETS",
+    "LearnerPreset",
+    "Recipe",
+    "learner_preset",
+    "named_recipe",
+    "override",
+    "preset_name",
+]
 
 _CHOICES: dict[str, Collection[str]] = {
     "schedule": ("linear", "steps", "constant"),
@@ -215,3 +224,11 @@ def preset_name(name: str) -> str:
 def learner_preset(name: str) -> LearnerPreset:
     """The learner named `resnet50@paper`, or `resnet50` for short."""
     return LEARNER_PRESETS[preset_name(name)]
+
+
+def named_recipe(name: str) -> Recipe:
+    """The recipe `fast`, `mnist`, ..., or the one that built-in networks have after the @: `paper` is CIFAR-100's."""
+    suffixes = {listed.partition("@")[2]: one.recipe for listed, one in reversed(LEARNER_PRESETS.items())}
+    recipes = suffixes | PRESETS
+    known_or_error(name, recipes, "there is no recipe", "There are")
+    return recipes[name]

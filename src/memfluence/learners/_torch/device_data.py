@@ -48,14 +48,14 @@ class DeviceData:
     @torch.no_grad()
     def predicted(self, model: Callable[[torch.Tensor], Any], inputs: torch.Tensor) -> np.ndarray:
         """What a module or function says of all inputs, which it is given in blocks."""
-        device = self.device
+        device: str | torch.device = self.device
         if isinstance(model, nn.Module):
             model.eval()
             device = _where(model) or device
         blocks = []
         for start in range(0, len(inputs), _ASKED_AT_ONCE):
             block = inputs[start : start + _ASKED_AT_ONCE].to(device, copy=True)
-            blocks.append(_answers(model(block), len(block)))
+            blocks.append(_answers(_asked(model, block), len(block)))
         if len({block.shape[1:] for block in blocks}) > 1:
             raise UnusableReturnError("the model returned another number of columns for some blocks of the inputs.")
         return np.concatenate(blocks)
@@ -96,6 +96,18 @@ def _where(model: nn.Module) -> torch.device | None:
         names = ", ".join(sorted(str(device) for device in devices))
         raise UnusableReturnError(f"the module lies on {names}; return it whole on one device, by model.to(device).")
     return next(iter(devices), None)
+
+
+def _asked(model: Callable[[torch.Tensor], Any], block: torch.Tensor) -> Any:
+    try:
+        return model(block)
+    except RuntimeError as error:
+        if "dtype" not in str(error) and "type" not in str(error):
+            raise
+        raise UnusableReturnError(
+            f"the model cannot be applied to {block.dtype} inputs, as they came; let it convert them itself, or return"
+            f" a function that does, like lambda x: model(x.float() / 255) ({error})."
+        ) from error
 
 
 def _answers(returned: Any, n: int) -> np.ndarray:

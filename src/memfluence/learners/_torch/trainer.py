@@ -8,15 +8,17 @@ place. Elsewhere the same step is called as it is.
 
 import contextlib
 import importlib.util
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as functional
-from torch import nn
 
-from memfluence.learners._torch.architectures import build
+from memfluence.errors import MemfluenceWarning
+from memfluence.learners._factory import ModuleFactory
+from memfluence.learners._torch.fresh_models import FreshModels
 from memfluence.learners._torch.images import ImageData, crop_and_flip, scaling
 from memfluence.learners._torch.optimizers import Optimizer
 from memfluence.learners.recipes import Recipe
@@ -34,7 +36,7 @@ class Trainer:
 
     def __init__(
         self,
-        architecture: str,
+        architecture: str | ModuleFactory,
         options: dict[str, Any],
         recipe: Recipe,
         data: ImageData,
@@ -47,10 +49,10 @@ class Trainer:
         bfloat16 = recipe.precision == "bfloat16" and self._on_gpu and torch.cuda.is_bf16_supported()
         self._dtype = torch.bfloat16 if bfloat16 else torch.float32
         self._size = (int(data.train.shape[1]), int(data.train.shape[2]))
-        with torch.random.fork_rng(devices=[]):  # layers draw when they are made; the user's generator is left alone
-            model = full_precision_head(build(architecture, data.channels, n_classes, **options))
+        self._fresh = FreshModels(architecture, options, (data.channels, *self._size), n_classes)
+        model = self._fresh.first()
         self._model = model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self._parameters = list(self._model.parameters())
+        self._parameters = [one for one in self._model.parameters() if one.requires_grad]
         self._optimizer = Optimizer(self._parameters, recipe)
 
         self._batch, self._per_epoch, self._last = shape
@@ -69,14 +71,15 @@ class Trainer:
         self._loss = self._plain_loss
         self._predict = self._plain_predict
         self._graph: torch.cuda.CUDAGraph | None = None
+        self._eager = False  # whether the step cannot be captured
 
     def train(self, trial: Trial) -> None:
         """Train a new model on the trial's kept examples."""
         self._fill_tables(trial)
         self._initialize(trial)
         self._model.train()
-        if self._on_gpu and self._graph is None:
-            self._capture()
+        if self._on_gpu and self._graph is None and not self._eager:
+            self._accelerate()
             self._initialize(trial)
             self._model.train()
         for step in range(len(self._rates)):
@@ -126,14 +129,16 @@ class Trainer:
 
     @torch.no_grad()
     def _initialize(self, trial: Trial) -> None:
-        """A new model, drawn as torch's layers draw, from the trial's own stream; counters and momenta at 0."""
+        """A new model, drawn as torch's layers draw, from the trial's own stream; counters and momenta at 0.
+
+        Leaves torch's generators seeded for what the model draws in training (dropout): the caller restores them.
+        """
         seed = integer_seed(trial.root, "init", trial.number)
         devices = [self._device] if self._on_gpu else []
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(seed)
-            for layer in self._model.modules():
-                if hasattr(layer, "reset_parameters"):
-                    layer.reset_parameters()
+            self._fresh.restart(self._model)
+        torch.manual_seed(trial.seed)
         self._optimizer.reset()
         self._position.zero_()
 
@@ -152,7 +157,7 @@ class Trainer:
             self._dtype,
         )
         loss = self._loss(images, self._data.labels.index_select(0, rows))
-        gradients = torch.autograd.grad(loss, self._parameters)
+        gradients = torch.autograd.grad(loss, self._parameters, allow_unused=True, materialize_grads=True)
         rate = self._rates.index_select(0, self._position)[0]  # a tensor of one number, without axes
         muon_rate = self._muon_rates.index_select(0, self._position)[0]
         self._optimizer.update(gradients, rate, muon_rate)
@@ -173,9 +178,31 @@ class Trainer:
             return contextlib.nullcontext()
         return torch.autocast(self._device.type, self._dtype)
 
-    def _capture(self) -> None:
-        """Compile the parts of the step, if this installation can, and capture it."""
-        if _can_compile():
+    def _accelerate(self) -> None:
+        """Compile and capture the step; where other people's modules do not allow it, do less."""
+        for compiled in (True, False) if _can_compile() else (False,):
+            try:
+                self._capture(compiled=compiled)
+            except torch.OutOfMemoryError:
+                raise
+            except Exception as error:  # what compilers and modules raise may be anything
+                self._images, self._loss, self._predict = crop_and_flip, self._plain_loss, self._plain_predict
+                self._optimizer = Optimizer(self._parameters, self._recipe)
+                what = "compiled" if compiled else "captured in a CUDA graph"
+                reason = next(iter(str(error).splitlines()), "")[:200]
+                warnings.warn(
+                    f"the training step cannot be {what} and will be slower ({type(error).__name__}: {reason})",
+                    MemfluenceWarning,
+                    stacklevel=2,
+                )
+            else:
+                return
+        self._eager = True
+
+    def _capture(self, *, compiled: bool) -> None:
+        """Capture the step, its parts compiled or not."""
+        self._model.train()
+        if compiled:
             self._images = torch.compile(crop_and_flip)
             self._loss = torch.compile(self._plain_loss)
             self._predict = torch.compile(self._plain_predict)
@@ -186,36 +213,33 @@ class Trainer:
             for _ in range(3):  # compiles, chooses kernels, takes workspaces
                 self._position.zero_()
                 self._step(self._batch)
+            if self._fresh.of_user:
+                with _no_synchronization():  # found here, because a capture that fails spoils torch's generator
+                    self._position.zero_()
+                    self._step(self._batch)
         torch.cuda.current_stream(self._device).wait_stream(stream)
         self._position.zero_()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             self._step(self._batch)
+        if self._fresh.of_user:
+            self.scores()  # a compiler that fails on it is to do so here
         self._graph = graph
-
-
-def full_precision_head(model: nn.Module) -> nn.Module:
-    """The model with its last linear layer computed in float32: bfloat16 logits would tie at the arg max."""
-    linear = [(path, layer) for path, layer in model.named_modules() if isinstance(layer, nn.Linear)]
-    if not linear:
-        return model
-    path, layer = linear[-1]
-    head = _FullPrecisionLinear(layer.in_features, layer.out_features, layer.bias is not None)
-    if not path:  # the model is the layer
-        return head
-    parent, _, name = path.rpartition(".")
-    setattr(model.get_submodule(parent), name, head)
-    return model
-
-
-class _FullPrecisionLinear(nn.Linear):
-    def forward(self, input: torch.Tensor) -> torch.Tensor:
-        with torch.autocast(input.device.type, enabled=False):
-            return super().forward(input.float())
 
 
 def _can_compile() -> bool:
     return importlib.util.find_spec("triton") is not None
+
+
+@contextlib.contextmanager
+def _no_synchronization() -> Iterator[None]:
+    """The host may not wait for the GPU within the block (by `.item()`, say): a capture would not allow it."""
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
 
 
 @contextlib.contextmanager

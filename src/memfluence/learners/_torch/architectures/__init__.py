@@ -8,6 +8,7 @@ model. This file does not import torch; a builder's file is imported when it is 
 
 import importlib
 import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from memfluence.errors import LearnerError
@@ -16,7 +17,7 @@ from memfluence.learners._settings import known_or_error
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["ARCHITECTURES", "build"]
+__all__ = ["ARCHITECTURES", "build", "options_of"]
 
 # Name -> module of this folder that has the builder of that name.
 ARCHITECTURES: dict[str, str] = {
@@ -32,13 +33,22 @@ ARCHITECTURES: dict[str, str] = {
 
 def build(name: str, in_channels: int, n_classes: int, **options: Any) -> "nn.Module":
     """A new model of the architecture `name`, on the CPU in float32; `options` are the builder's own (`width=32`)."""
-    known_or_error(name, ARCHITECTURES, "there is no architecture", "There are")
+    builder = _builder(name)
     for count, value in (("in_channels", in_channels), ("n_classes", n_classes)):
         if value < 1:
             raise LearnerError(f"{name} needs {count} of at least 1; got {value}.")
-    builder = getattr(importlib.import_module(f"{__name__}.{ARCHITECTURES[name]}"), name)
-    known = [key for key, one in inspect.signature(builder).parameters.items() if one.kind is one.KEYWORD_ONLY]
     for option in options:
-        known_or_error(option, known, f"{name} has no option", "Its options are")
-    model: nn.Module = builder(in_channels, n_classes, **options)
-    return model
+        known_or_error(option, options_of(name), f"{name} has no option", "Its options are")
+    return builder(in_channels, n_classes, **options)
+
+
+def options_of(name: str) -> dict[str, inspect.Parameter]:
+    """The options of an architecture, by name."""
+    parameters = inspect.signature(_builder(name), eval_str=True).parameters
+    return {option: one for option, one in parameters.items() if one.kind is one.KEYWORD_ONLY}
+
+
+def _builder(name: str) -> "Callable[..., nn.Module]":
+    known_or_error(name, ARCHITECTURES, "there is no architecture", "There are")
+    builder: Callable[..., nn.Module] = getattr(importlib.import_module(f"{__name__}.{ARCHITECTURES[name]}"), name)
+    return builder
