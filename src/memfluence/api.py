@@ -35,9 +35,9 @@ def run(
     """Train `trials` models (2000) on random subsets (70% of the examples) and store what each of them gets right.
 
     `dataset` is a name ("digits", "npz:FILE", ...), a `Dataset`, or arrays (x_train, y_train, x_test, y_test).
-    `learner` is a built-in name, "file.py:attribute", a scikit-learn estimator, or a function train(x, y, seed) ->
-    predict. `out` is the run's directory (runs/NAME if left out); an equal run that is there is resumed, a different
-    one is refused.
+    `learner` is a built-in name, "file.py:attribute", a scikit-learn estimator, a function train(x, y, seed) ->
+    predict, or what `memfluence.network` makes of a torch module. `out` is the run's directory (runs/NAME if left out);
+    an equal run that is there is resumed, a different one is refused.
 
     Trials that fail are reported by a warning and do not stop the others. With `workers` > 1 the calling script needs
     the usual `if __name__ == "__main__":` guard.
