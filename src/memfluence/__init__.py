@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from memfluence.datasets import Dataset
     from memfluence.errors import MemfluenceError, MemfluenceWarning
     from memfluence.exchange import compare, export_published, export_trials, import_trials
-    from memfluence.learners.network import network
+    from memfluence.learners.networks import network
     from memfluence.planning import plan
     from memfluence.runs import Run
     from memfluence.runs import open_run as open
@@ -51,7 +51,7 @@ _HOMES = {
     "export_published": "exchange",
     "export_trials": "exchange",
     "import_trials": "exchange",
-    "network": "learners.network",
+    "network": "learners.networks",
     "open": "runs",
     "plan": "planning",
     "run": "api",

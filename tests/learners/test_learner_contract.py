@@ -24,6 +24,9 @@ LEARNERS = {
     "mlp": lambda: resolve("mlp", {"hidden": "16", "epochs": "40", "batch": "8", "rate": "0.05"}),
     # A network without convolutions, for features; `test_network_learner` has one with them.
     "network": lambda: Network("linear", "linear", Recipe(epochs=20, batch=8, rate=0.05, normalization="subset")),
+    "networks at once": lambda: Network(
+        "linear", "linear", Recipe(epochs=20, batch=8, rate=0.05, normalization="subset"), group=4
+    ),
     "logistic regression": lambda: resolve(LogisticRegression(max_iter=1000)),
     "forest": lambda: resolve(RandomForestClassifier(n_estimators=7)),
     "function": lambda: resolve(nearest_scores),

@@ -1,6 +1,7 @@
 """Modules of the user's with a recipe of ours: how they are made, started anew, trained, and what they fall back to."""
 
 import functools
+import json
 import pickle
 import warnings
 from pathlib import Path
@@ -187,7 +188,8 @@ def test_recipes_by_name(name: str, recipe: str) -> None:
 def test_settings_go_to_the_recipe_or_the_factory() -> None:
     learner = resolve(f"{USER_FILE}:Dropping@fast", {"epochs": "3", "width": "9", "depth": "(1, 2)"})
     described = learner.describe()
-    assert described["options"] == {"width": 9, "depth": (1, 2)}
+    assert described["options"] == {"width": 9, "depth": [1, 2]}
+    assert json.loads(json.dumps(described, allow_nan=False)) == described
     assert described["recipe"] == PRESETS["fast"].describe() | {"epochs": 3}
     assert (described["architecture"], described["attribute"]) == ("Dropping", "Dropping@fast")
     assert len(described["source_sha256"]) == 64
@@ -216,6 +218,17 @@ def test_identity_of_objects_follows_the_code() -> None:
         mf.network(functools.partial(make, scale=2.0), "mnist"),
     ):
         assert changed.describe() != described
+
+
+def test_options_may_be_any_objects() -> None:
+    def make(in_channels: int, n_classes: int, activation: Any, scale: float = 0.5) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(in_channels, 6), activation(), nn.Linear(6, n_classes))
+
+    described = [mf.network(make, RECIPE, activation=one, scale=0.1).describe() for one in (nn.ReLU, nn.Tanh)]
+    assert described[0] != described[1]
+    assert json.loads(json.dumps(described, allow_nan=False)) == described
+    assert not any("not_identified" in one for one in described)
+    outcomes(mf.network(make, RECIPE, activation=nn.Tanh), clouds(), random_trials([28]))
 
 
 def test_built_in_networks_keep_their_identity() -> None:
@@ -282,8 +295,12 @@ def test_what_is_no_factory(factory: Any, recipe: str, settings: dict[str, Any],
 
 
 def test_a_class_of_modules_without_a_recipe_is_told_of_recipes() -> None:
-    with pytest.raises(LearnerError, match=r"torch modules, which needs a recipe: file.py:Dropping@fast, or memfl"):
+    with pytest.raises(
+        LearnerError, match=r"Dropping is a torch module, which needs a recipe: file.py:Dropping@fast, or memfl"
+    ):
         resolve(f"{USER_FILE}:Dropping")
+    with pytest.raises(LearnerError, match=r"an object of type Linear is a torch module, which needs a recipe: "):
+        resolve(nn.Linear(2, 3))
     with pytest.raises(LearnerError, match=r"needs a recipe: net.py:make@fast"):
         resolve(lambda n_classes: None)
     with pytest.raises(LearnerError, match=r"no attribute 'Droping'; did you mean 'Dropping'\?"):

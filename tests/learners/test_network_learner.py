@@ -515,7 +515,9 @@ def test_presets_that_are_not_there(name: str, settings: dict[str, str], message
 
 
 def test_an_object_takes_no_settings_of_its_recipe() -> None:
-    with pytest.raises(LearnerError, match=r"Network has no setting 'epochs'.* architecture, name, options, recipe\."):
+    with pytest.raises(
+        LearnerError, match=r"Network has no setting 'epochs'.* architecture, group, name, options, recipe\."
+    ):
         resolve(small(), {"epochs": "3"})
 
 

@@ -66,8 +66,10 @@ class ModuleFactory:
         named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         return {name: one for name, one in found.items() if one.kind in named}
 
-    def describe(self) -> dict[str, Any]:
-        return identity("factory", self.factory, self.covered)
+    def describe(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Identity of the factory and of its options, which may be any objects: "factory", "options"."""
+        found = identity("made_by", {"factory": self.factory, "options": dict(options)}, self.covered)
+        return {**found.pop("made_by"), **found}
 
     def build(self, in_channels: int, n_classes: int, options: Mapping[str, Any]) -> "nn.Module":
         """A new module, on the CPU; what cannot be made is the learner's fault, whatever the trial."""

@@ -16,7 +16,7 @@ from memfluence.learners._loading import is_file, load
 from memfluence.learners._settings import known_or_error, parse_literals, parse_settings
 from memfluence.learners.estimator import EstimatorLearner
 from memfluence.learners.function import FunctionLearner
-from memfluence.learners.network import from_factory, from_preset
+from memfluence.learners.networks import from_factory, from_preset
 from memfluence.learners.protocol import Learner
 from memfluence.learners.recipes import LEARNER_PRESETS
 from memfluence.records import Failure, Outcome, Trial
@@ -137,15 +137,16 @@ def _from_object(found: Any, settings: Mapping[str, Any], origin: str, covered: 
         return _with_settings(found, settings, origin)
     if _is_estimator(found):
         return EstimatorLearner(_with_parameters(found, settings, origin), covered)
+    made = found if isinstance(found, type) else type(found)
+    if callable(getattr(made, "forward", None)):
+        raise LearnerError(
+            f"{origin} is a torch module, which needs a recipe: file.py:{made.__name__}@fast, or"
+            f" memfluence.network({made.__name__}, recipe='fast') in Python."
+        )
     if callable(found) and not isinstance(found, type):
         if settings:
             raise LearnerError(f"{origin} is a function, which takes no settings; got {', '.join(settings)}.")
         return FunctionLearner(found, covered)
-    if isinstance(found, type) and callable(getattr(found, "forward", None)):
-        raise LearnerError(
-            f"{origin} is a class of torch modules, which needs a recipe: file.py:{found.__name__}@fast, or"
-            f" memfluence.network({found.__name__}, recipe='fast') in Python."
-        )
     raise LearnerError(f"a learner is {_EXPECTED}; {origin} is none of them (its type is {type(found).__name__}).")
 
 

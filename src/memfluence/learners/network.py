@@ -4,21 +4,21 @@ Meant for a GPU, where one captured step serves all trials of a run. It runs on 
 is tested.
 """
 
-import inspect
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
 from memfluence.learners._factory import ModuleFactory
-from memfluence.learners._one_by_one import one_by_one
+from memfluence.learners._one_by_one import NOTHING_KEPT, one_by_one
 from memfluence.learners._outcomes import needs_scores, outcome_from_codes, outcome_from_scores
-from memfluence.learners._settings import parse_options, parse_settings
-from memfluence.learners.mlp import MLP
-from memfluence.learners.recipes import LearnerPreset, Recipe, learner_preset, named_recipe, preset_name
-from memfluence.learners.schedules import step_shape
+from memfluence.learners._settings import is_integer
+from memfluence.learners.recipes import Recipe
+from memfluence.learners.schedules import StepShape, step_shape
 from memfluence.records import Failure, Outcome, Trial
 
 if TYPE_CHECKING:
@@ -26,83 +26,7 @@ if TYPE_CHECKING:
 
     from memfluence.learners._torch.trainer import Trainer
 
-__all__ = ["Network", "from_factory", "from_preset", "network"]
-
-
-def from_preset(name: str, settings: Mapping[str, Any]) -> "Network | MLP":
-    """The learner that `recipes.LEARNER_PRESETS` has under this name, with some of its settings changed."""
-    preset = learner_preset(name)
-    if preset.architecture == "mlp":
-        return _mlp(preset, settings)
-
-    def options() -> Mapping[str, inspect.Parameter]:
-        from memfluence.learners._torch.architectures import options_of
-
-        return options_of(preset.architecture)
-
-    plain = Network(preset_name(name), preset.architecture, preset.recipe, dict(preset.options))
-    return _with_settings(plain, settings, options)
-
-
-def network(factory: Callable[..., Any], recipe: str | Recipe = "fast", **settings: Any) -> "Network":
-    """A learner that trains modules of your own by one of our recipes, compiled and captured where there is a GPU.
-
-        run = mf.run("cifar100:DIR", learner=mf.network(Net, recipe="fast", epochs=20, width=32), trials=500)
-
-    `factory` is a module class or a function that makes modules from images (batch, channels, height, width) to logits
-    (batch, n_classes); features (n, d) are images of 1 x 1 pixels with d channels, which `nn.Flatten` undoes. It is
-    called with `in_channels` and `n_classes` (or `num_classes`) where it has parameters of these names. `recipe` is a
-    name of `recipes.PRESETS` ("fast", "cifar100", "mnist", "imagenet"), "paper", or a `Recipe`. `settings` change
-    numbers of the recipe or, where the recipe has none of that name, are other parameters of the factory.
-
-    A trial's model is made with torch's generator seeded by the trial, and what it draws in training (dropout) too.
-    What is random about a model must lie in its parameters and buffers: those are what a new trial draws anew.
-    """
-    made = ModuleFactory(factory)
-    if isinstance(recipe, Recipe):
-        return _of_factory(made, made.name, recipe, settings)
-    return _of_factory(made, f"{made.name}@{recipe}", named_recipe(recipe), settings)
-
-
-def from_factory(found: Any, recipe: str, settings: Mapping[str, Any], covered: str | None) -> "Network":
-    """As `network`, for code from a file or module."""
-    made = ModuleFactory(found, covered)
-    return _of_factory(made, f"{made.name}@{recipe}", named_recipe(recipe), settings)
-
-
-def _of_factory(factory: ModuleFactory, name: str, recipe: Recipe, settings: Mapping[str, Any]) -> "Network":
-    found = _with_settings(Network(name, factory, recipe), settings, lambda: factory.options)
-    missing = [
-        option
-        for option, parameter in factory.options.items()
-        if parameter.default is parameter.empty and option not in found.options
-    ]
-    if missing:
-        raise LearnerError(
-            f"{factory.name} needs {', '.join(missing)}; a factory is given in_channels and n_classes by these names,"
-            f" and what else it needs by --set {missing[0]}=VALUE or a default."
-        )
-    return found
-
-
-def _with_settings(
-    plain: "Network", settings: Mapping[str, Any], options: Callable[[], Mapping[str, inspect.Parameter]]
-) -> "Network":
-    """Settings that the recipe has change it; the others are options of the architecture, if it has them."""
-    known = {one.name for one in fields(Recipe)}
-    of_recipe = {name: value for name, value in settings.items() if name in known}
-    others = {name: value for name, value in settings.items() if name not in known}
-    changed = replace(plain.recipe, **parse_settings(Recipe, of_recipe))
-    if not others:  # the options of our architectures are not looked up, which would import torch
-        return replace(plain, recipe=changed)
-    return replace(plain, recipe=changed, options=plain.options | parse_options(plain.name, options(), others, known))
-
-
-def _mlp(preset: LearnerPreset, settings: Mapping[str, Any]) -> MLP:
-    """The numbers of a recipe that a batched MLP has, with its own settings over them."""
-    recipe = preset.recipe
-    plain = MLP(epochs=recipe.epochs, batch=recipe.batch, rate=recipe.rate, momentum=recipe.momentum, **preset.options)
-    return replace(plain, **parse_settings(MLP, settings))
+__all__ = ["Network"]
 
 
 @dataclass(frozen=True)
@@ -118,11 +42,20 @@ class Network:
     architecture: str | ModuleFactory
     recipe: Recipe
     options: dict[str, Any] = field(default_factory=dict)
+    # Models trained at once: for those so small that calls take the time, not arithmetic. By sgd, in float32, without
+    # dropout, not captured. Fixed in a run; it changes rounding alone, so it is no part of the identity.
+    group: int = 1
     # Trainers, not handed on by `dataclasses.replace`: one of another recipe must not be found here.
     _trainers: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    def __post_init__(self) -> None:
+        if not is_integer(self.group, 1):
+            raise LearnerError(
+                f"the setting 'group' of {self.name} must be an integer of at least 1; got {self.group}."
+            )
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return Network, (self.name, self.architecture, self.recipe, self.options)
+        return Network, (self.name, self.architecture, self.recipe, self.options, self.group)
 
     def describe(self) -> dict[str, Any]:
         own = None if isinstance(self.architecture, str) else self.architecture
@@ -131,10 +64,10 @@ class Network:
             "architecture": own.name if own else self.architecture,
             "options": self.options,
             "recipe": self.recipe.describe(),
-        } | (own.describe() if own else {})
+        } | (own.describe(self.options) if own else {})
 
     def group_size(self, dataset: Dataset, device: str) -> int:
-        return 1
+        return self.group
 
     def train(
         self, dataset: Dataset, trials: Sequence[Trial], *, record: Collection[str], device: str
@@ -144,7 +77,69 @@ class Network:
 
         chosen = torch_device(device)
         with one_thread(), kernels(self.recipe.deterministic):
-            yield from one_by_one(trials, lambda trial: self._outcome(dataset, trial, record, chosen))
+            if self.group > 1:
+                yield from self._group_results(dataset, trials, record, chosen)
+            else:
+                yield from one_by_one(trials, lambda trial: self._outcome(dataset, trial, record, chosen))
+
+    def _group_results(
+        self, dataset: Dataset, trials: Sequence[Trial], record: Collection[str], device: "torch.device"
+    ) -> list[Outcome | Failure]:
+        """All trials at once whose steps have one shape; mostly that is all of them."""
+        shapes: dict[Any, list[Trial]] = {}
+        for trial in trials:
+            if len(trial.kept):
+                shapes.setdefault(step_shape(self.recipe, len(trial.kept)), []).append(trial)
+        found: dict[int, Outcome | Failure] = {}
+        for shape, members in shapes.items():
+            found |= self._trained_at_once(dataset, members, shape, record, device)
+        return [found.get(trial.number) or Failure(trial.number, NOTHING_KEPT) for trial in trials]
+
+    def _trained_at_once(
+        self,
+        dataset: Dataset,
+        trials: Sequence[Trial],
+        shape: StepShape,
+        record: Collection[str],
+        device: "torch.device",
+    ) -> dict[int, Outcome | Failure]:
+        import torch
+
+        from memfluence.learners._torch.device import device_name
+        from memfluence.learners._torch.group_trainer import GroupTrainer
+        from memfluence.learners._torch.images import load_images
+
+        started, key = time.perf_counter(), (dataset.fingerprint, shape, str(device), len(trials))
+        try:
+            if key not in self._trainers:
+                self._trainers.clear()
+                data = load_images(dataset, self.recipe, device, flat=self.architecture == "linear")
+                self._trainers[key] = GroupTrainer(
+                    len(trials), self.architecture, self.options, self.recipe, data, dataset.n_classes, shape, device
+                )
+            trainer: GroupTrainer = self._trainers[key]
+            trainer.train(trials)
+            scores = [of_split.cpu().numpy() for of_split in trainer.scores()]  # (models, n, n_classes) each
+        except torch.OutOfMemoryError as error:
+            raise LearnerError(
+                f"the GPU's memory does not hold {len(trials)} models of {self.name} at once;"
+                f" train fewer, for example with --set group={max(1, len(trials) // 2)}."
+            ) from error
+        seconds, name = (time.perf_counter() - started) / len(trials), device_name(device)
+        results: dict[int, Outcome | Failure] = {}
+        for k, (trial, finite) in enumerate(zip(trials, trainer.finite())):
+            train, test = (of_split[k] for of_split in scores)
+            if finite and np.isfinite(train).all() and np.isfinite(test).all():
+                results[trial.number] = outcome_from_scores(
+                    trial, dataset, train, test, record=record, seconds=seconds, device=name
+                )
+            else:
+                results[trial.number] = Failure(trial.number, f"FloatingPointError: {self._diverged()}")
+        return results
+
+    def _diverged(self) -> str:
+        rate = self.recipe.rate
+        return f"the model diverged at the rate {rate:g}; lower it, for example with --set rate={rate / 4:g}"
 
     def _outcome(self, dataset: Dataset, trial: Trial, record: Collection[str], device: "torch.device") -> Outcome:
         import torch
@@ -163,10 +158,7 @@ class Network:
                 f" train smaller ones, for example with --set batch={max(1, self.recipe.batch // 2)}."
             ) from error
         if not (trainer.is_finite() and train_scores.isfinite().all() and test_scores.isfinite().all()):
-            raise FloatingPointError(
-                f"the model diverged at the rate {self.recipe.rate:g}; lower it, for example with"
-                f" --set rate={self.recipe.rate / 4:g}"
-            )
+            raise FloatingPointError(self._diverged())
         name = device_name(device)
         if needs_scores(record):
             scores = train_scores.cpu().numpy(), test_scores.cpu().numpy()

@@ -21,6 +21,7 @@ from memfluence.learners._factory import ModuleFactory
 from memfluence.learners._torch.fresh_models import FreshModels
 from memfluence.learners._torch.images import ImageData, crop_and_flip, scaling
 from memfluence.learners._torch.optimizers import Optimizer
+from memfluence.learners._torch.step_tables import step_tables
 from memfluence.learners.recipes import Recipe
 from memfluence.learners.schedules import StepShape, rates
 from memfluence.records import Trial
@@ -55,6 +56,7 @@ class Trainer:
         self._parameters = [one for one in self._model.parameters() if one.requires_grad]
         self._optimizer = Optimizer(self._parameters, recipe)
 
+        self._shape = shape
         self._batch, self._per_epoch, self._last = shape
         steps = recipe.epochs * self._per_epoch
         rate = rates(recipe, self._per_epoch)  # (steps,)
@@ -110,20 +112,10 @@ class Trainer:
 
     def _fill_tables(self, trial: Trial) -> None:
         """What the trial's streams say: which examples in which order, how each is cropped and flipped."""
-        recipe, steps = self._recipe, len(self._rates)
-        order_stream, augment_stream = trial.generator("order"), trial.generator("augment")
-        order = np.zeros((recipe.epochs, self._per_epoch * self._batch), dtype=np.int32)
-        used = min(order.shape[1], len(trial.kept))  # what does not fill a batch is left out of the epoch
-        for epoch in range(recipe.epochs):
-            order[epoch, :used] = order_stream.permutation(trial.kept)[:used]
-        crops = np.zeros((steps, 3, self._batch), dtype=np.uint8)
-        if recipe.crop_padding:
-            crops[:, :2] = augment_stream.integers(0, 2 * recipe.crop_padding + 1, (steps, 2, self._batch), np.uint8)
-        if recipe.flip:
-            crops[:, 2] = augment_stream.integers(0, 2, (steps, self._batch), np.uint8)
-        self._order.copy_(torch.from_numpy(order.reshape(steps, self._batch)))
+        order, crops = step_tables(trial, self._recipe, self._shape)
+        self._order.copy_(torch.from_numpy(order))
         self._crops.copy_(torch.from_numpy(crops))
-        shift, factor = scaling(self._data, recipe, torch.from_numpy(trial.kept).to(self._device))
+        shift, factor = scaling(self._data, self._recipe, torch.from_numpy(trial.kept).to(self._device))
         self._shift.copy_(shift)
         self._factor.copy_(factor)
 
