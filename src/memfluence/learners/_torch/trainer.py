@@ -27,6 +27,8 @@ from memfluence.seeding import integer_seed
 __all__ = ["Trainer"]
 
 _EVALUATED_AT_ONCE = 2500
+_COMPILED_SHAPES = 64  # of convolutions, for muon: torch stops at 8, and an Inception has some 20
+_FITTED_TO = 2000  # images that a layer with `fit_to_images` is fitted to
 
 
 class Trainer:
@@ -100,8 +102,7 @@ class Trainer:
     def _scored(self, images: torch.Tensor) -> torch.Tensor:
         found = []
         for start in range(0, len(images), _EVALUATED_AT_ONCE):
-            block = images[start : start + _EVALUATED_AT_ONCE]
-            scaled = ((block.float() - self._shift) * self._factor).to(self._dtype).permute(0, 3, 1, 2)
+            scaled = self._scaled(images[start : start + _EVALUATED_AT_ONCE]).to(self._dtype)
             found.append(self._predict(scaled).float())
         return torch.cat(found)
 
@@ -116,9 +117,13 @@ class Trainer:
         crops = np.zeros((steps, 3, self._batch), dtype=np.uint8)
         if recipe.crop_padding:
             crops[:, :2] = augment_stream.integers(0, 2 * recipe.crop_padding + 1, (steps, 2, self._batch), np.uint8)
-        if recipe.flip:
+        order = order.reshape(steps, self._batch)
+        if recipe.flip and recipe.alternate_flips:
+            in_first = augment_stream.integers(0, 2, len(self._data.labels), np.uint8)  # (n_train,)
+            crops[:, 2] = (in_first[order] + np.arange(steps)[:, None] // self._per_epoch) % 2
+        elif recipe.flip:
             crops[:, 2] = augment_stream.integers(0, 2, (steps, self._batch), np.uint8)
-        self._order.copy_(torch.from_numpy(order.reshape(steps, self._batch)))
+        self._order.copy_(torch.from_numpy(order))
         self._crops.copy_(torch.from_numpy(crops))
         shift, factor = scaling(self._data, recipe, torch.from_numpy(trial.kept).to(self._device))
         self._shift.copy_(shift)
@@ -134,8 +139,19 @@ class Trainer:
             for layer in self._model.modules():
                 if hasattr(layer, "reset_parameters"):
                     layer.reset_parameters()
+        for layer in self._model.modules():
+            if hasattr(layer, "fit_to_images"):
+                layer.fit_to_images(self._some_kept(trial))
         self._optimizer.reset()
         self._position.zero_()
+
+    def _some_kept(self, trial: Trial) -> torch.Tensor:
+        """Scaled images (n, channels, height, width), evenly spread over those that the trial keeps."""
+        chosen = trial.kept[:: max(1, len(trial.kept) // _FITTED_TO)][:_FITTED_TO]
+        return self._scaled(self._data.train[torch.from_numpy(chosen).to(self._device)])
+
+    def _scaled(self, images: torch.Tensor) -> torch.Tensor:
+        return ((images.float() - self._shift) * self._factor).permute(0, 3, 1, 2)
 
     def _step(self, width: int) -> None:
         rows = self._order.index_select(0, self._position)[0, :width]  # (width,)
@@ -182,7 +198,7 @@ class Trainer:
             self._optimizer.compile()
         stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(stream):
+        with torch.cuda.stream(stream), torch._dynamo.config.patch(recompile_limit=_COMPILED_SHAPES):
             for _ in range(3):  # compiles, chooses kernels, takes workspaces
                 self._position.zero_()
                 self._step(self._batch)
