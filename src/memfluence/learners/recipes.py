@@ -156,6 +156,14 @@ PRESETS: dict[str, Recipe] = {
         rate=0.1,
         weight_decay=0.0,  # our choice: none, as in the authors' own MNIST example below
     ),
+    # Ours, an eleventh of the paper's time (docs/results/mnist.md).
+    "mnist-fast": Recipe(
+        epochs=3,  # with muon; sgd at rate 0.4 had 99.0% on test examples after 3 and 99.5% after 6
+        batch=1024,
+        rate=0.4,
+        optimizer="muon",
+        muon_rate=0.05,  # 0.1 fits kept examples a little less well and generalizes as well
+    ),
     # The example that the authors published with their scores.
     "mnist-mlp": Recipe(
         epochs=10,
@@ -201,6 +209,7 @@ LEARNER_PRESETS: dict[str, LearnerPreset] = {
     "resnet18@paper": LearnerPreset("resnet18", PRESETS["cifar100"]),
     "inception@paper": LearnerPreset("inception", PRESETS["cifar100"]),
     "inception@mnist": LearnerPreset("inception", PRESETS["mnist"]),
+    "inception@mnist-fast": LearnerPreset("inception", PRESETS["mnist-fast"]),
     "densenet100@paper": LearnerPreset("densenet100", PRESETS["cifar100-densenet"]),
     "linear@paper": LearnerPreset("linear", PRESETS["cifar100-linear"]),
     "mlp@mnist": LearnerPreset("mlp", PRESETS["mnist-mlp"], {"hidden": (512, 256)}),
