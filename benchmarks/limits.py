@@ -3,12 +3,12 @@
     python benchmarks/limits.py --out benchmarks/results/limits.json
 
 Measures this GPU's bandwidth (a large copy, bytes read and written) and its rate of bfloat16 products (8192 cubed),
-then replays the captured steps of `mlp@mnist` (250 models at once, batches of 128) and `resnet9@fast` (batches of 1024) on
-random data of the size of MNIST and CIFAR-100, and sorts the time of their kernels. The limit of the MLP's step is the
-memory that must move: the parameters (26 bytes each: value and velocity are read and written in float32, the bfloat16
-gradient is written and read, the bfloat16 copy is written, and read forward and backward), and the inputs and
-activations (each written once and read twice). The limit of the network's step is the arithmetic of its
-convolutions at the measured rate.
+then replays the captured steps of `mlp@mnist` (250 models at once, batches of 128) and `resnet9@fast` (batches of 1024)
+on random data of the size of MNIST and CIFAR-100, and sorts the time of their kernels. The limit of the MLP's step is
+the memory that must move: the parameters (26 bytes each: value and velocity are read and written in float32, the
+bfloat16 gradient is written and read, the bfloat16 copy is written, and read forward and backward), and the inputs and
+activations (each written once and read twice). The limit of the network's step is the arithmetic of its convolutions at
+the measured rate.
 """
 
 import argparse
