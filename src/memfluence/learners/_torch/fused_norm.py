@@ -97,7 +97,7 @@ def _measure(
     from memfluence.learners._torch import norm_kernels
 
     pooled, winner, moments = _to_measure(x, pool)
-    with torch.cuda.device_of(x):
+    with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
         norm_kernels.measure(
             _last(x),
             pooled if pool else None,
@@ -142,7 +142,7 @@ def _normalize(
 
     values = pooled if pool else _last(x)
     y = torch.empty_like(values, memory_format=torch.channels_last)
-    with torch.cuda.device_of(x):
+    with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
         norm_kernels.normalize(values, None if residual is None else _last(residual), y, moments, weight, bias, alpha)
     return y
 
@@ -181,7 +181,7 @@ def _differentiate(
     dx, dweight, dbias = _to_differentiate(values, height, width)
     if pool and (height % 2 or width % 2):
         dx.zero_()  # the last row or column is in no window
-    with torch.cuda.device_of(dy):
+    with torch.cuda.device_of(dy):  # type: ignore[no-untyped-call]
         norm_kernels.differentiate(
             _last(dy), _last(values), winner if pool else None, moments, weight, bias, alpha, dx, dweight, dbias
         )

@@ -37,14 +37,14 @@ def _corner(row, H: tl.constexpr, W: tl.constexpr):  # type: ignore[no-untyped-d
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _pool(  # type: ignore[no-untyped-def]
-    x, pooled, winner, shift, partial, rows, programs,
+    x, pooled, winner, partial, rows, programs,
     H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """pooled, winner (0 to 3, the first of equals); partial: sums of pooled - shift and of its square."""
+    """pooled, winner (0 to 3, the first of equals); partial: sums of pooled - x[0] and of its square."""
     program = tl.program_id(0)
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     exists = channel < C
-    center = tl.load(shift + channel, exists, 0.0)[None, :]
+    center = tl.load(x + channel, exists, 0.0).to(tl.float32)[None, :]
     total = tl.zeros((ROWS, CHANNELS), tl.float32)
     squares = tl.zeros((ROWS, CHANNELS), tl.float32)
     for start in range(program * ROWS, rows, programs * ROWS):
@@ -74,14 +74,14 @@ def _pool(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _sum(  # type: ignore[no-untyped-def]
-    x, shift, partial, rows, programs,
+    x, partial, rows, programs,
     C: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """partial: sums of x - shift and of its square."""
+    """partial: sums of x - x[0] and of its square, which keeps the digits of a variance far from zero."""
     program = tl.program_id(0)
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     exists = channel < C
-    center = tl.load(shift + channel, exists, 0.0)[None, :]
+    center = tl.load(x + channel, exists, 0.0).to(tl.float32)[None, :]
     total = tl.zeros((ROWS, CHANNELS), tl.float32)
     squares = tl.zeros((ROWS, CHANNELS), tl.float32)
     for start in range(program * ROWS * STEPS, rows, programs * ROWS * STEPS):
@@ -112,21 +112,22 @@ def _added(  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _finish_moments(  # type: ignore[no-untyped-def]
-    partial, running_mean, running_var, moments, rows, momentum, eps,
+    x, partial, running_mean, running_var, moments, rows, momentum, eps,
     PROGRAMS: tl.constexpr, C: tl.constexpr, PARTS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """moments: mean and 1 / standard deviation; the running mean, which was the shift, and variance move on."""
+    """moments: mean and 1 / standard deviation; the running mean and variance move on."""
     channel = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
     exists = channel < C
     count = rows.to(tl.float32)
     offset = _added(partial, channel, exists, PROGRAMS, C, PARTS, CHANNELS) / count
     square = _added(partial + PROGRAMS * C, channel, exists, PROGRAMS, C, PARTS, CHANNELS) / count
     variance = tl.maximum(square - offset * offset, 0.0)
+    mean = tl.load(x + channel, exists, 0.0).to(tl.float32) + offset
     old_mean = tl.load(running_mean + channel, exists, 0.0)
     old_variance = tl.load(running_var + channel, exists, 0.0)
-    tl.store(moments + channel, old_mean + offset, exists)
+    tl.store(moments + channel, mean, exists)
     tl.store(moments + C + channel, 1.0 / tl.sqrt(variance + eps), exists)
-    tl.store(running_mean + channel, old_mean + momentum * offset, exists)
+    tl.store(running_mean + channel, old_mean + momentum * (mean - old_mean), exists)
     unbiased = variance * (count / (count - 1.0))
     tl.store(running_var + channel, old_variance + momentum * (unbiased - old_variance), exists)
 
@@ -248,16 +249,14 @@ def measure(
         rows = n * h * w
         grid = _grid(_REDUCING, rows, _ROWS * _STEPS, c)
         partial = torch.empty(2, grid[0], c, device=x.device)
-        _sum[grid](x, running_mean, partial, rows, grid[0], c, _ROWS, _STEPS, _CHANNELS, num_warps=_WARPS)
+        _sum[grid](x, partial, rows, grid[0], c, _ROWS, _STEPS, _CHANNELS, num_warps=_WARPS)
     else:
         rows = n * (h // 2) * (w // 2)
         grid = _grid(_REDUCING, rows, _ROWS, c)
         partial = torch.empty(2, grid[0], c, device=x.device)
-        _pool[grid](
-            x, pooled, winner, running_mean, partial, rows, grid[0], h, w, c, _ROWS, _CHANNELS, num_warps=_WARPS
-        )
+        _pool[grid](x, pooled, winner, partial, rows, grid[0], h, w, c, _ROWS, _CHANNELS, num_warps=_WARPS)
     _finish_moments[(triton.cdiv(c, _CHANNELS_TO_ADD),)](
-        partial, running_mean, running_var, moments, rows, momentum, eps, grid[0], c, _PARTS_TO_ADD, _CHANNELS_TO_ADD
+        x, partial, running_mean, running_var, moments, rows, momentum, eps, grid[0], c, _PARTS_TO_ADD, _CHANNELS_TO_ADD
     )
 
 
