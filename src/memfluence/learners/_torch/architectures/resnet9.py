@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from memfluence.errors import LearnerError
+from memfluence.learners._torch.fused_norm import pooled_norm_celu
 
 __all__ = ["resnet9"]
 
@@ -45,7 +46,7 @@ def resnet9(in_channels: int, n_classes: int, *, width: int = 64, whiten: bool =
 
 
 class _Convolution(nn.Module):
-    """Convolution, 2x2 max-pooling where the image is to be halved, batch normalization, CELU."""
+    """Convolution, 2x2 max-pooling where the image is to be halved, batch normalization, CELU, and what is added."""
 
     def __init__(self, n_in: int, n_out: int, *, halve: bool = False) -> None:
         super().__init__()
@@ -53,21 +54,36 @@ class _Convolution(nn.Module):
         self.norm = nn.BatchNorm2d(n_out, momentum=_NORM_MOMENTUM)
         self.halve = halve
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
+    def forward(self, images: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
         convolved = self.convolution(images)
-        if self.halve:  # before the normalization, which then has a quarter of the work
-            convolved = F.max_pool2d(convolved, 2)
-        return F.celu(self.norm(convolved), _CELU)
+        norm = self.norm
+        if self.training:  # pooling before the normalization, which then has a quarter of the work
+            assert norm.running_mean is not None
+            assert norm.running_var is not None
+            return pooled_norm_celu(
+                convolved,
+                norm.weight,
+                norm.bias,
+                norm.running_mean,
+                norm.running_var,
+                _NORM_MOMENTUM,
+                norm.eps,
+                _CELU,
+                self.halve,
+                added,
+            )
+        found = F.celu(norm(F.max_pool2d(convolved, 2) if self.halve else convolved), _CELU)
+        return found if added is None else found + added
 
 
 class _Residual(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.branch = nn.Sequential(_Convolution(channels, channels), _Convolution(channels, channels))
+        self.first, self.second = _Convolution(channels, channels), _Convolution(channels, channels)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        added: torch.Tensor = images + self.branch(images)
-        return added
+        found: torch.Tensor = self.second(self.first(images), added=images)
+        return found
 
 
 class _Whitening(nn.Module):
