@@ -85,7 +85,7 @@ class Progress:
             self._done -= event.unsaved
             self.note(event.reason)
         if self._bar is not None:
-            self._bar.update(self._done + self._failed, f"{self._partly()}{self._pace()}{self._tail()}")
+            self._bar.update(self._finished(), f"{self._partly()}{self._pace()}{self._tail()}")
         elif time.monotonic() - self._last_line >= _SECONDS_BETWEEN_LINES:
             self._last_line = time.monotonic()
             self.note(f"{self._done}/{self._total} trials, {self._partly()}{self._pace()}{self._tail()}")
@@ -105,10 +105,13 @@ class Progress:
         more = [f"{len(shown) - _MOST_PARTS_SHOWN} more"] if len(shown) > _MOST_PARTS_SHOWN else []
         return "".join(f"{part}, " for part in shown[:_MOST_PARTS_SHOWN] + more)
 
+    def _finished(self) -> float:
+        return self._done + self._failed + sum(self._parts.values())
+
     def _pace(self) -> str:
         """By what was trained since the start, parts of trials too."""
         elapsed = time.monotonic() - self._started
-        finished = self._done + self._failed + sum(self._parts.values())
+        finished = self._finished()
         rate = (finished - self._before - sum(self._head_starts.values())) / elapsed if elapsed > 0 else 0.0
         if rate <= 0:
             return "unknown time left"
@@ -137,7 +140,7 @@ class _Bar:
         self._task = self._progress.add_task("trials", total=total, completed=done, tail="starting")
         self._progress.start()
 
-    def update(self, done: int, tail: str) -> None:
+    def update(self, done: float, tail: str) -> None:
         self._progress.update(self._task, completed=done, tail=tail)
 
     def stop(self) -> None:

@@ -103,8 +103,7 @@ def test_killed_again_and_again_in_shards(here: Path, undisturbed: bytes) -> Non
     assert scores_of("sharded", here) == undisturbed
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("workers", "sent"), [("1", signal.SIGINT), ("2", signal.SIGINT), ("2", signal.SIGTERM)])
 def test_an_interrupt_keeps_the_trial_where_it_is(
     here: Path, undisturbed: bytes, workers: str, sent: signal.Signals
 ) -> None:
