@@ -429,7 +429,7 @@ def test_a_failure_does_not_spoil_the_next_trial(monkeypatch: pytest.MonkeyPatch
 
 
 def test_no_memory_ends_the_group_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
-    def exhausted(trainer: Trainer, trial: Trial) -> None:
+    def exhausted(trainer: Trainer, trial: Trial, watch: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr(Trainer, "train", exhausted)

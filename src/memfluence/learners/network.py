@@ -5,7 +5,7 @@ is tested.
 """
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +15,16 @@ from memfluence.learners._one_by_one import one_by_one
 from memfluence.learners._outcomes import needs_scores, outcome_from_codes, outcome_from_scores
 from memfluence.learners._settings import parse_settings
 from memfluence.learners.mlp import MLP
+from memfluence.learners.protocol import Checkpoints, Learner
 from memfluence.learners.recipes import LearnerPreset, Recipe, learner_preset, override, preset_name
 from memfluence.learners.schedules import step_shape
-from memfluence.records import Failure, Outcome, Trial
+from memfluence.records import Failure, Outcome, PartWay, Trial
 
 if TYPE_CHECKING:
     import torch
 
     from memfluence.learners._torch.trainer import Trainer
+    from memfluence.learners._torch.watch import Watch
 
 __all__ = ["Network", "from_preset"]
 
@@ -75,14 +77,36 @@ class Network:
     def train(
         self, dataset: Dataset, trials: Sequence[Trial], *, record: Collection[str], device: str
     ) -> Iterator[Outcome | Failure]:
+        return self._train(dataset, trials, record, device)
+
+    def resuming(self, checkpoints: Checkpoints | None, report: Callable[[PartWay], None]) -> Learner:
+        return _ResumingNetwork(self, checkpoints, report)
+
+    def _train(
+        self,
+        dataset: Dataset,
+        trials: Sequence[Trial],
+        record: Collection[str],
+        device: str,
+        checkpoints: Checkpoints | None = None,
+        report: Callable[[PartWay], None] | None = None,
+    ) -> Iterator[Outcome | Failure]:
+        """`train`, which goes on from checkpoints and says how far it is."""
         from memfluence.learners._torch.device import one_thread, torch_device
         from memfluence.learners._torch.trainer import kernels
+        from memfluence.learners._torch.watch import Watch
 
         chosen = torch_device(device)
-        with one_thread(), kernels(self.recipe.deterministic):
-            yield from one_by_one(trials, lambda trial: self._outcome(dataset, trial, record, chosen))
 
-    def _outcome(self, dataset: Dataset, trial: Trial, record: Collection[str], device: "torch.device") -> Outcome:
+        def outcome(trial: Trial) -> Outcome:
+            return self._outcome(dataset, trial, record, chosen, Watch(trial.number, checkpoints, report))
+
+        with one_thread(), kernels(self.recipe.deterministic):
+            yield from one_by_one(trials, outcome)
+
+    def _outcome(
+        self, dataset: Dataset, trial: Trial, record: Collection[str], device: "torch.device", watch: "Watch"
+    ) -> Outcome:
         import torch
 
         from memfluence.learners._torch.device import device_name
@@ -90,7 +114,7 @@ class Network:
         started = time.perf_counter()
         try:
             trainer = self._trainer(dataset, len(trial.kept), device)
-            trainer.train(trial)
+            trainer.train(trial, watch)
             train_scores, test_scores = trainer.scores()  # (n, n_classes) each
         except torch.OutOfMemoryError as error:  # here, because `one_by_one` would take it for the trial's own failure
             raise LearnerError(
@@ -105,10 +129,10 @@ class Network:
         name = device_name(device)
         if needs_scores(record):
             scores = train_scores.cpu().numpy(), test_scores.cpu().numpy()
-            seconds = time.perf_counter() - started
+            seconds = watch.seconds_before + time.perf_counter() - started
             return outcome_from_scores(trial, dataset, *scores, record=record, seconds=seconds, device=name)
         codes = train_scores.argmax(1).cpu().numpy(), test_scores.argmax(1).cpu().numpy()
-        seconds = time.perf_counter() - started
+        seconds = watch.seconds_before + time.perf_counter() - started
         return outcome_from_codes(trial, dataset, *codes, record=record, seconds=seconds, device=name)
 
     def _trainer(self, dataset: Dataset, subset_size: int, device: "torch.device") -> "Trainer":
@@ -126,3 +150,27 @@ class Network:
             )
         trainer: Trainer = self._trainers[key]
         return trainer
+
+
+@dataclass(frozen=True)
+class _ResumingNetwork:
+    """A network, with its trainers, that uses checkpoints; made where it trains, and never sent anywhere."""
+
+    network: Network
+    checkpoints: Checkpoints | None
+    report: Callable[[PartWay], None]
+
+    @property
+    def name(self) -> str:
+        return self.network.name
+
+    def describe(self) -> dict[str, Any]:
+        return self.network.describe()
+
+    def group_size(self, dataset: Dataset, device: str) -> int:
+        return self.network.group_size(dataset, device)
+
+    def train(
+        self, dataset: Dataset, trials: Sequence[Trial], *, record: Collection[str], device: str
+    ) -> Iterator[Outcome | Failure]:
+        return self.network._train(dataset, trials, record, device, self.checkpoints, self.report)

@@ -19,6 +19,7 @@ from torch import nn
 from memfluence.learners._torch.architectures import build
 from memfluence.learners._torch.images import ImageData, crop_and_flip, scaling
 from memfluence.learners._torch.optimizers import Optimizer
+from memfluence.learners._torch.watch import Watch
 from memfluence.learners.recipes import Recipe
 from memfluence.learners.schedules import StepShape, rates
 from memfluence.records import Trial
@@ -72,8 +73,9 @@ class Trainer:
         self._predict = self._plain_predict
         self._graph: torch.cuda.CUDAGraph | None = None
 
-    def train(self, trial: Trial) -> None:
-        """Train a new model on the trial's kept examples."""
+    def train(self, trial: Trial, watch: Watch | None = None) -> None:
+        """Train a new model on the trial's kept examples, from the start or from a checkpoint that the watch has."""
+        watch = watch or Watch(trial.number)
         self._fill_tables(trial)
         self._initialize(trial)
         self._model.train()
@@ -81,14 +83,21 @@ class Trainer:
             self._capture()
             self._initialize(trial)
             self._model.train()
-        for step in range(len(self._rates)):
-            is_last = step % self._per_epoch == self._per_epoch - 1
-            if is_last and self._last < self._batch:
-                self._step(self._last)
-            elif self._graph is not None:
-                self._graph.replay()
-            else:
-                self._step(self._batch)
+        steps = len(self._rates)
+        with watch.over(self._state(), steps, self._device) as first:
+            for step in range(first, steps):
+                is_last = step % self._per_epoch == self._per_epoch - 1
+                if is_last and self._last < self._batch:
+                    self._step(self._last)
+                elif self._graph is not None:
+                    self._graph.replay()
+                else:
+                    self._step(self._batch)
+                watch.after(step + 1)
+
+    def _state(self) -> list[torch.Tensor]:
+        """All that a step changes, in place. The tables that it reads are the trial's and can be filled again."""
+        return [*self._parameters, *self._model.buffers(), *self._optimizer.state, self._position]
 
     @torch.no_grad()
     def scores(self) -> tuple[torch.Tensor, torch.Tensor]:
