@@ -1,5 +1,6 @@
 """The Python API as its examples promise it."""
 
+import signal
 import warnings
 from pathlib import Path
 
@@ -197,3 +198,31 @@ def test_plan_says_what_a_run_takes() -> None:
 def test_opening_what_is_no_run() -> None:
     with pytest.raises(InputError, match="no run at nowhere"):
         mf.open("nowhere")
+
+
+def test_a_network_is_checkpointed_from_python_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stopped in the middle of the second trial; what goes on has the scores of a run that was not."""
+    from memfluence.learners._torch.trainer import Trainer
+    from memfluence.learners.network import Network
+    from memfluence.learners.recipes import Recipe
+
+    network = Network("linear", "linear", Recipe(epochs=5, batch=7, rate=0.05, normalization="subset"))
+    whole = mf.run(blobs(), learner=network, trials=4, out="whole", checkpoint_every=0, progress=False)
+    step, steps = Trainer._step, iter(range(1, 1000))
+
+    def interrupted(trainer: Trainer, width: int) -> None:
+        step(trainer, width)
+        if next(steps) == 33:  # of 20 a trial
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Trainer, "_step", interrupted)
+    with pytest.raises(Interrupted, match=r"Stopped: 1 of 4 trials are stored in part, trial 1 is kept at 65%;"):
+        mf.run(blobs(), learner=network, trials=4, out="part", progress=False)
+    (part,) = mf.open("part").status()["part_way"]
+    assert (part["trial"], part["fraction"]) == (1, 0.65)
+    run = mf.run(blobs(), learner=network, trials=4, out="part", progress=False)
+    assert next(steps) == 33 + 7 + 2 * 20 + 1
+    assert run.memorization().equals(whole.memorization())
+    assert run.status()["part_way"] == []
+    with pytest.raises(InputError, match=r"'checkpoint_every' parameter must be a number of seconds >= 0. Got -1"):
+        mf.run(blobs(), learner=network, trials=4, out="whole", checkpoint_every=-1, progress=False)

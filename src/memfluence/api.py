@@ -7,7 +7,7 @@ from typing import Any
 
 from memfluence.errors import MemfluenceWarning
 from memfluence.progress import Progress, ProgressListener
-from memfluence.running import parse_shard, prepare, run_trials
+from memfluence.running import DEFAULT_CHECKPOINT_EVERY, parse_shard, prepare, run_trials
 from memfluence.runs import Run
 
 __all__ = ["run"]
@@ -30,6 +30,7 @@ def run(
     shard: str | tuple[int, int] | None = None,
     record: Collection[str] = (),
     retry_failed: bool = False,
+    checkpoint_every: float = DEFAULT_CHECKPOINT_EVERY,
     progress: bool | ProgressListener = True,
 ) -> Run:
     """Train `trials` models (2000) on random subsets (70% of the examples) and store what each of them gets right.
@@ -38,6 +39,9 @@ def run(
     `learner` is a built-in name, "file.py:attribute", a scikit-learn estimator, a function train(x, y, seed) ->
     predict, or what `memfluence.network` makes of a torch module. `out` is the run's directory (runs/NAME if left out);
     an equal run that is there is resumed, a different one is refused.
+
+    Networks that take long to train are checkpointed within the trial every `checkpoint_every` seconds and at Ctrl-C,
+    and go on from there with the same result; 0 turns that off.
 
     Trials that fail are reported by a warning and do not stop the others. With `workers` > 1 the calling script needs
     the usual `if __name__ == "__main__":` guard.
@@ -64,6 +68,7 @@ def run(
         workers=workers,
         shard=parse_shard(shard),
         retry_failed=retry_failed,
+        checkpoint_every=checkpoint_every,
         progress=listener,
     )
     failures = store.failures(store.scan().numbers.tolist())

@@ -1,11 +1,11 @@
-"""The only place that prints while trials run: trials per second, time left, running mean of test accuracy."""
+"""The only place that prints while trials run: how far they are, pace, time left, running mean of test accuracy."""
 
 import sys
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from memfluence.engines.events import Event, TrialDone, TrialFailed, WorkerLost
+from memfluence.engines.events import Event, Note, PartWay, TrialDone, TrialFailed, WorkerLost
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["Progress", "ProgressListener", "Silent", "duration"]
 
 _SECONDS_BETWEEN_LINES = 10.0  # where there is no terminal to redraw
+_MOST_PARTS_SHOWN = 3
 
 
 class ProgressListener(Protocol):
@@ -49,6 +50,8 @@ class Progress:
         self._bar: _Bar | None = None
         self._failed = 0
         self._accuracy = _RunningMean()
+        self._parts: dict[int, float] = {}  # how far each trial is that is part-way
+        self._head_starts: dict[int, float] = {}  # how far it was when it went on from a checkpoint
         self._total = self._before = self._done = 0
         self._started = self._last_line = time.monotonic()
 
@@ -64,19 +67,28 @@ class Progress:
     def event(self, event: Event) -> None:
         if isinstance(event, TrialDone):
             self._done += 1
+            self._parts.pop(event.trial, None)
             self._accuracy.add(event.test_accuracy)
+        elif isinstance(event, PartWay):
+            self._parts[event.trial] = event.fraction
+            if event.start and event.trial not in self._head_starts:
+                self._head_starts[event.trial] = event.start
+                self.note(f"trial {event.trial} goes on from {event.start:.0%}")
+        elif isinstance(event, Note):
+            self.note(event.message)
         elif isinstance(event, TrialFailed):
             self._failed += 1
+            self._parts.pop(event.trial, None)
             if self._failed == 1:
                 self.note(f"trial {event.trial} failed: {event.message} (the others go on)")
         elif isinstance(event, WorkerLost):
             self._done -= event.unsaved
             self.note(event.reason)
         if self._bar is not None:
-            self._bar.update(self._done + self._failed, f"{self._pace()}, {self._tail()}")
+            self._bar.update(self._finished(), f"{self._partly()}{self._pace()}{self._tail()}")
         elif time.monotonic() - self._last_line >= _SECONDS_BETWEEN_LINES:
             self._last_line = time.monotonic()
-            self.note(f"{self._done}/{self._total} trials, {self._pace()}, {self._tail()}")
+            self.note(f"{self._done}/{self._total} trials, {self._partly()}{self._pace()}{self._tail()}")
 
     def stop(self) -> None:
         if self._bar is not None:
@@ -84,14 +96,27 @@ class Progress:
             self._bar = None
 
     def _tail(self) -> str:
-        failed = f", {self._failed} failed" if self._failed else ""
-        return f"test accuracy {self._accuracy.mean:.2%}{failed}"
+        accuracy = f", test accuracy {self._accuracy.mean:.2%}" if self._accuracy.count else ""
+        return accuracy + (f", {self._failed} failed" if self._failed else "")
+
+    def _partly(self) -> str:
+        """The trials that are long enough to have said how far they are."""
+        shown = [f"trial {trial}: {self._parts[trial]:.0%}" for trial in sorted(self._parts)]
+        more = [f"{len(shown) - _MOST_PARTS_SHOWN} more"] if len(shown) > _MOST_PARTS_SHOWN else []
+        return "".join(f"{part}, " for part in shown[:_MOST_PARTS_SHOWN] + more)
+
+    def _finished(self) -> float:
+        return self._done + self._failed + sum(self._parts.values())
 
     def _pace(self) -> str:
+        """By what was trained since the start, parts of trials too."""
         elapsed = time.monotonic() - self._started
-        rate = (self._done - self._before + self._failed) / elapsed if elapsed > 0 else 0.0
-        left = self._total - self._done - self._failed
-        return f"{rate:.3g} trials/s, {duration(left / rate) if rate else 'unknown time'} left"
+        finished = self._finished()
+        rate = (finished - self._before - sum(self._head_starts.values())) / elapsed if elapsed > 0 else 0.0
+        if rate <= 0:
+            return "unknown time left"
+        pace = f"{rate:.3g} trials/s" if rate >= 0.1 else f"{duration(1 / rate)} a trial"
+        return f"{pace}, {duration((self._total - finished) / rate)} left"
 
     def __enter__(self) -> "Progress":
         return self
@@ -115,7 +140,7 @@ class _Bar:
         self._task = self._progress.add_task("trials", total=total, completed=done, tail="starting")
         self._progress.start()
 
-    def update(self, done: int, tail: str) -> None:
+    def update(self, done: float, tail: str) -> None:
         self._progress.update(self._task, completed=done, tail=tail)
 
     def stop(self) -> None:
@@ -124,15 +149,15 @@ class _Bar:
 
 class _RunningMean:
     def __init__(self) -> None:
-        self._sum, self._count = 0.0, 0
+        self._sum, self.count = 0.0, 0
 
     def add(self, value: float) -> None:
         self._sum += value
-        self._count += 1
+        self.count += 1
 
     @property
     def mean(self) -> float:
-        return self._sum / self._count if self._count else float("nan")
+        return self._sum / self.count if self.count else float("nan")
 
 
 def duration(seconds: float) -> str:

@@ -15,7 +15,18 @@ import numpy as np
 
 from memfluence.seeding import Stream, generator, integer_seed
 
-__all__ = ["EXTRA_COLUMNS", "Failure", "Kind", "Outcome", "Plan", "Trial", "Trials", "canonical_json", "digest"]
+__all__ = [
+    "EXTRA_COLUMNS",
+    "Failure",
+    "Kind",
+    "Outcome",
+    "PartWay",
+    "Plan",
+    "Trial",
+    "Trials",
+    "canonical_json",
+    "digest",
+]
 
 # Columns a run may record beside correctness, and how each value is stored.
 EXTRA_COLUMNS: dict[str, tuple[str, ...]] = {
@@ -126,6 +137,15 @@ class Failure:
         """The message on one line of bounded length; some libraries raise pages."""
         line = " ".join(self.message.split())
         return line if len(line) <= 200 else f"{line[:197]}..."
+
+
+@dataclass(frozen=True)
+class PartWay:
+    """How far a trial is that is still in training. Shown, never stored."""
+
+    trial: int
+    fraction: float
+    start: float = 0.0  # the fraction that a checkpoint brought along
 
 
 @dataclass(frozen=True, eq=False)

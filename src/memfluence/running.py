@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import math
 import platform
 import re
 import warnings
@@ -21,10 +22,20 @@ from memfluence.progress import ProgressListener, Silent
 from memfluence.records import EXTRA_COLUMNS, canonical_json
 from memfluence.store import RunInfo, TrialStore, segment_columns
 
-__all__ = ["DEFAULT_KEEP", "DEFAULT_TRIALS", "Campaign", "checked_integer", "parse_shard", "prepare", "run_trials"]
+__all__ = [
+    "DEFAULT_CHECKPOINT_EVERY",
+    "DEFAULT_KEEP",
+    "DEFAULT_TRIALS",
+    "Campaign",
+    "checked_integer",
+    "parse_shard",
+    "prepare",
+    "run_trials",
+]
 
 DEFAULT_TRIALS = 2000  # the paper's number for ImageNet; standard errors of about 0.025 at worst with keep 0.7
 DEFAULT_KEEP = 0.7  # the paper's
+DEFAULT_CHECKPOINT_EVERY = 60.0  # seconds: what a kill may cost of a long trial; short ones never write one
 MOST_TRIALS = 10_000_000  # far beyond anyone's patience; a slip of the finger should not fill the memory
 
 
@@ -104,11 +115,13 @@ def run_trials(
     workers: int = 1,
     shard: tuple[int, int] | None = None,
     retry_failed: bool = False,
+    checkpoint_every: float = DEFAULT_CHECKPOINT_EVERY,
     progress: ProgressListener | None = None,
 ) -> TrialStore:
     """Run what is missing of the campaign into its directory, which may hold part of it already."""
     listener = progress or Silent()
     workers = checked_integer("workers", workers, 1)
+    _check_seconds("checkpoint_every", checkpoint_every)
     chosen = choose(engine, workers)
     data = campaign.dataset
     store = TrialStore.create(campaign.out, campaign.info, data.y_train, data.y_test, data.train_ids, data.test_ids)
@@ -116,7 +129,14 @@ def run_trials(
     _note_other_versions(store.info.versions, campaign.info.versions)
     groups, done = _pending(store, campaign.info.trials, shard, retry_failed)
     work = Work(
-        data, campaign.learner, campaign.design, store.path, store.info.group_size, store.info.record, campaign.device
+        data,
+        campaign.learner,
+        campaign.design,
+        store.path,
+        store.info.group_size,
+        store.info.record,
+        campaign.device,
+        float(checkpoint_every),
     )
     listener.start(total=done + sum(len(group.wanted) for group in groups), done=done)
     try:
@@ -124,9 +144,11 @@ def run_trials(
     except KeyboardInterrupt:
         with uninterrupted():
             listener.stop()
-            saved = len(store.scan().numbers)
+            saved = store.scan().numbers.tolist()
+            part_way = store.checkpoints().part_way(saved)
+        kept = "".join(f", trial {one.trial} is kept at {one.fraction:.0%}" for one in part_way)
         raise Interrupted(
-            f"Stopped: {saved} of {campaign.info.trials} trials are stored in {store.path};"
+            f"Stopped: {len(saved)} of {campaign.info.trials} trials are stored in {store.path}{kept};"
             " run the same command to go on."
         ) from None
     finally:
@@ -157,6 +179,7 @@ def _pending(
         )
     store.set_aside(scan.damaged)
     done = set(scan.numbers.tolist())
+    store.checkpoints().remove(done)  # of a process that was killed just after it had stored them
     failed = set(store.failures(done))
     wanted = (failed if retry_failed else set(range(trials)) - failed) - done
     groups = groups_of((trial for trial in wanted if trial < trials), store.info.group_size)
@@ -188,6 +211,11 @@ def checked_integer(name: str, value: Any, least: int, most: int | None = None) 
     if number < least or (most is not None and number > most):
         raise InputError(f"The {name!r} parameter must be an integer {bounds}. Got {number} instead.")
     return number
+
+
+def _check_seconds(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value >= 0):
+        raise InputError(f"The {name!r} parameter must be a number of seconds >= 0. Got {value!r} instead.")
 
 
 def _check_device(device: str) -> None:

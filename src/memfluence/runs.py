@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -198,10 +199,11 @@ class Run:
         return table
 
     def status(self) -> dict[str, Any]:
-        """How far the run is: trials done, wanted, failed and damaged; mean accuracies; who ran them."""
+        """How far the run is: trials done, wanted, part-way, failed and damaged; mean accuracies; who ran them."""
         scan = self.store.scan(["accuracy_in", "accuracy_out", "test_accuracy", "seconds", "host", "device"])
         failures = self.store.failures(scan.numbers.tolist())
         details = scan.details or {}
+        part_way = self.store.checkpoints().part_way(scan.numbers.tolist())
 
         def mean(name: str) -> float | None:
             values = details.get(name, np.empty(0))
@@ -222,6 +224,7 @@ class Run:
             "keep": [kind.keep for kind in self.info.kinds],
             "trials": len(scan.numbers),
             "trials_wanted": self.info.trials,
+            "part_way": [asdict(one) for one in part_way],
             "trials_failed": len(failures),
             "failures": [{"trial": number, "message": one.summary} for number, one in list(failures.items())[:10]],
             "segments": scan.segments,

@@ -192,6 +192,34 @@ def test_resnet9_equals_the_prototype() -> None:
     torch.testing.assert_close(model.eval()(images), reference.eval()(images) * 0.125)
 
 
+def whitening(in_channels: int, images: torch.Tensor) -> nn.Module:
+    first = next(build("resnet9", in_channels, 10, width=4, whiten=True).children())
+    first.fit_to_images(images)
+    return first
+
+
+@pytest.mark.parametrize("in_channels", [1, 3])
+def test_whitened_patches_of_the_fitted_images_are_uncorrelated_with_variance_one(in_channels: int) -> None:
+    mixed = torch.randn(in_channels, in_channels)
+    images = torch.einsum("nchw,dc->ndhw", torch.randn(50, in_channels, 9, 9), mixed)
+    images = images + images.roll(1, 3)  # neighbours resemble each other
+    first = whitening(in_channels, images)
+    values = 4 * in_channels
+    # The convolution that the layer stands for, with its filters as (channels, height, width) and the edge repeated.
+    kernels = first.filters[:values].T.reshape(-1, 2, 2, in_channels).permute(0, 3, 1, 2)
+    convolved = F.conv2d(F.pad(images, (0, 1, 0, 1), mode="replicate"), kernels)
+    torch.testing.assert_close(first(images), F.celu(convolved, 0.3), rtol=1e-4, atol=1e-5)
+    components = convolved[:, :values].transpose(0, 1).flatten(1)  # (values, pixels)
+    moments = components @ components.T / components.shape[1]
+    # 5e-4 is added to variances of about 0.1 and more: within 1% of the unit matrix
+    torch.testing.assert_close(moments, torch.eye(values), rtol=0, atol=1e-2)
+    torch.testing.assert_close(convolved[:, values:], -convolved[:, :values])
+
+
+def test_whitening_constant_images_is_finite() -> None:
+    assert whitening(3, torch.zeros(4, 3, 8, 8)).filters.isfinite().all()
+
+
 @pytest.mark.parametrize("name", sorted(ARCHITECTURES))
 def test_every_parameter_can_be_drawn_anew(name: str) -> None:
     """What the trainer relies on: `reset_parameters` of the layers reaches all parameters and running statistics."""
@@ -214,6 +242,7 @@ def test_every_parameter_can_be_drawn_anew(name: str) -> None:
         (("resnet9", 3, 10), {"widht": 3}, r"resnet9 has no option 'widht'; did you mean 'width'\?"),
         (("resnet18", 3, 10), {"width": 3}, "resnet18 has no option 'width'. Its options are none"),
         (("resnet9", 3, 10), {"width": 0}, "'width' of resnet9 must be an integer of at least 1; got 0"),
+        (("resnet9", 3, 10), {"whiten": 1}, "'whiten' of resnet9 must be true or false; got 1"),
         (("resnet9", 0, 10), {}, "in_channels of at least 1; got 0"),
         (("resnet9", 3, 0), {}, "n_classes of at least 1; got 0"),
     ],

@@ -4,6 +4,8 @@ import functools
 import json
 import pickle
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError, MemfluenceWarning
 from memfluence.learners import _one_by_one, resolve
 from memfluence.learners._torch.trainer import Trainer
+from memfluence.learners._torch.watch import Watch
 from memfluence.learners.network import Network
 from memfluence.learners.recipes import LEARNER_PRESETS, PRESETS, Recipe, named_recipe
 from memfluence.learners.schedules import rates
@@ -88,8 +91,9 @@ def twin_scores(dataset: Dataset, trial: Trial, recipe: Recipe) -> np.ndarray:
     ).reshape(-1, recipe.batch)
     inputs = torch.tensor(dataset.x_train, dtype=torch.float32)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(trial.seed)
-        for batch, rate in zip(rows, rates(recipe, per_epoch), strict=True):
+        seeds = trial.generator("learner").integers(0, 2**31, len(rows))
+        for batch, rate, seed in zip(rows, rates(recipe, per_epoch), seeds, strict=True):
+            torch.manual_seed(int(seed))
             optimizer.param_groups[0]["lr"] = rate
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(inputs[batch]), torch.tensor(dataset.y_train[batch])).backward()
@@ -141,6 +145,40 @@ def test_dropout_is_the_trials_own() -> None:
     assert spread[0] > 100 * spread[1]
 
 
+class Halfway(Watch):
+    """Keeps the state after some step, or goes on from it."""
+
+    def __init__(self, at: int, saved: list[torch.Tensor]) -> None:
+        super().__init__(0)
+        self.at, self.saved = at, saved
+
+    @contextmanager
+    def over(self, state: Any, steps: int, device: torch.device) -> Iterator[int]:
+        self.state = state
+        with torch.no_grad():
+            for value, saved in zip(state, self.saved):
+                value.copy_(saved)
+        yield self.at if self.saved else 0
+
+    def after(self, step: int) -> None:
+        if step == self.at:
+            self.saved[:] = [value.detach().clone() for value in self.state]
+
+
+def test_dropout_goes_on_from_a_checkpoint_as_if_undisturbed() -> None:
+    data, (trial, other) = clouds(), random_trials([28, 28])
+    saved: list[torch.Tensor] = []
+    found = []
+    for first in (trial, other):
+        trainer = trainer_of(mf.network(Dropping, RECIPE), data, trial)
+        with torch.random.fork_rng(devices=[]):
+            if saved:
+                trainer.train(first)
+            trainer.train(trial, Halfway(5, saved))
+        found.append(trainer.scores())
+    assert all(torch.equal(one, again) for one, again in zip(*found))
+
+
 def test_the_callers_generator_is_left_alone() -> None:
     torch.manual_seed(1)
     outcomes(mf.network(Dropping, RECIPE), clouds(), random_trials([28]))
@@ -182,7 +220,7 @@ def test_recipes_by_name(name: str, recipe: str) -> None:
     learner = resolve(f"{USER_FILE}:Dropping@{name}")
     assert learner.name == f"Dropping@{name}"
     assert learner.describe()["recipe"] == PRESETS[recipe].describe()
-    assert {listed.partition("@")[2] for listed in LEARNER_PRESETS} <= {"fast", "paper", "imagenet", "mnist"}
+    assert {listed.partition("@")[2] for listed in LEARNER_PRESETS} <= {*PRESETS, "paper"}
 
 
 def test_settings_go_to_the_recipe_or_the_factory() -> None:

@@ -178,6 +178,33 @@ def test_nothing_of_a_held_out_example_reaches_the_model(normalization: str, pad
         assert before.extras[name][rows].tobytes() == after.extras[name][rows].tobytes()
 
 
+def test_nothing_of_a_held_out_example_reaches_a_whitening_layer() -> None:
+    data, (trial,) = pictures(), kept_trials(20)
+    changed, same = changed_held_out(data, trial)
+    learner = Network("small", "resnet9", PLAIN, {"width": 4, "whiten": True})
+    before, after = (outcomes(learner, one, [trial])[0] for one in (data, changed))
+    assert before.extras["train_margin"][same].tobytes() == after.extras["train_margin"][same].tobytes()
+    assert before.extras["test_margin"].tobytes() == after.extras["test_margin"].tobytes()
+    trainer, other = make_trainer({"width": 4, "whiten": True}), replace(trial, mask=np.roll(trial.mask, 1))
+    filters = []
+    for one in (trial, other):
+        trainer._fill_tables(one)
+        trainer._initialize(one)
+        filters.append(next(trainer._model.buffers()).clone())
+    assert not torch.equal(*filters)  # each trial's own
+
+
+def test_alternating_flips_mirror_an_image_in_every_other_epoch() -> None:
+    (trial,) = kept_trials(20)
+    trainer = make_trainer(epochs=4, batch=10, alternate_flips=True)
+    trainer._fill_tables(trial)
+    order = trainer._order.reshape(4, 20).numpy()  # (epochs, kept)
+    flips = trainer._crops[:, 2].reshape(4, 20).numpy()
+    by_image = np.take_along_axis(flips, order.argsort(axis=1), axis=1)  # (epochs, kept), one column an image
+    assert np.array_equal(by_image[1:], 1 - by_image[:-1])
+    assert 0 < by_image[0].sum() < 20  # some begin flipped, some not
+
+
 def test_scaling_by_the_dataset_leaks_as_it_says() -> None:
     data, (trial,) = pictures(), kept_trials(20)
     changed, same = changed_held_out(data, trial)
@@ -403,7 +430,7 @@ def test_a_failure_does_not_spoil_the_next_trial(monkeypatch: pytest.MonkeyPatch
 
 
 def test_no_memory_ends_the_group_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
-    def exhausted(trainer: Trainer, trial: Trial) -> None:
+    def exhausted(trainer: Trainer, trial: Trial, watch: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr(Trainer, "train", exhausted)
@@ -477,9 +504,10 @@ def test_settings_change_the_recipe() -> None:
 def test_settings_reach_the_architecture() -> None:
     learner = resolve("resnet9@fast", {"width": "32", "epochs": "3"})
     assert isinstance(learner, Network)
-    assert (learner.options, learner.recipe.epochs) == ({"width": 32}, 3)
+    assert (learner.options, learner.recipe.epochs) == ({"whiten": True, "width": 32}, 3)
     assert learner == resolve("resnet9@fast", {"width": 32, "epochs": 3})
-    assert resolve("resnet9@fast", {"epochs": "3"}).describe()["options"] == {}
+    assert resolve("resnet9@fast", {"epochs": "3"}).describe()["options"] == {"whiten": True}
+    assert resolve("resnet9@fast", {"whiten": "false"}).describe()["options"] == {"whiten": False}
     wider, narrow = replace(small(), options={"width": 5}), small()
     assert not np.array_equal(*(scores(one, pictures(), kept_trials(20))[0] for one in (wider, narrow)))
 
@@ -499,7 +527,7 @@ def test_options_of_a_preset_hold_unless_they_are_set(monkeypatch: pytest.Monkey
         (
             "resnet9",
             {"epoch": "3"},
-            r"resnet9@fast has no setting 'epoch'; did you mean 'epochs'\? Its architecture has width; its recipe has",
+            r"resnet9@fast has no setting 'epoch'; did you mean 'epochs'\? Its architecture has whiten, width; its",
         ),
         ("resnet9", {"widht": "3"}, r"resnet9@fast has no setting 'widht'; did you mean 'width'\?"),
         ("resnet18", {"width": "3"}, r"resnet18@paper has no setting 'width'. Its architecture has none; its recipe"),
@@ -635,11 +663,9 @@ def test_every_parameter_is_trained() -> None:
 # What the trainer falls back to, and what it leaves as it was.
 
 
-def make_trainer(**settings: Any) -> Trainer:
-    recipe = replace(PLAIN, **settings)
-    return Trainer(
-        "resnet9", {"width": 4}, recipe, load_images(pictures(), recipe, CPU), 3, step_shape(recipe, 20), CPU
-    )
+def make_trainer(options: dict[str, Any] | None = None, **settings: Any) -> Trainer:
+    recipe, options = replace(PLAIN, **settings), options or {"width": 4}
+    return Trainer("resnet9", options, recipe, load_images(pictures(), recipe, CPU), 3, step_shape(recipe, 20), CPU)
 
 
 def test_bfloat16_is_float32_on_a_cpu() -> None:

@@ -113,7 +113,10 @@ def test_a_whole_number_is_the_same_recipe() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"epoch": "3"}, r"the recipe has no setting 'epoch'; did you mean 'epochs'\? Its settings are batch, crop_"),
+        (
+            {"epoch": "3"},
+            r"no setting 'epoch'; did you mean 'epochs'\? Its settings are alternate_flips, batch, crop_",
+        ),
         ({"name": "x"}, "has no setting 'name'"),
         ({"epochs": "many"}, "'epochs' of the recipe must be an integer; got 'many'."),
         ({"epochs": "0"}, "'epochs' of the recipe must be an integer of at least 1; got 0."),

@@ -27,7 +27,8 @@ TableOption = Annotated[
 
 
 def status(run: RunArgument, json: JsonOption = False) -> None:
-    """How far a run is: trials done and failed, accuracies, damaged files."""
+    """How far a run is: trials done, part-way and failed, accuracies, damaged files."""
+    from memfluence.progress import duration
     from memfluence.runs import open_run
 
     found = open_run(run).status()
@@ -44,6 +45,9 @@ def status(run: RunArgument, json: JsonOption = False) -> None:
     )
     for maker, count in found["made_by"].items():
         say(f"  made by   {maker}: {count}")
+    for part in found["part_way"]:
+        ago = duration(part["seconds_ago"])
+        say(f"  part-way  trial {part['trial']} is at {part['fraction']:.0%}, checkpointed {ago} ago")
     for failure in found["failures"]:
         say(f"  failed    trial {failure['trial']}: {failure['message']}")
     for damage in found["damaged"]:

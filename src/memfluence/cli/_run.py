@@ -50,6 +50,13 @@ def run(
     set_: SetOption = None,
     record: RecordOption = "",
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run just the trials that failed.")] = False,
+    checkpoint_every: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            help="Keep a long trial's state so often, to go on within it; at Ctrl-C as well. 0: never.",
+        ),
+    ] = 60,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     json: JsonOption = False,
 ) -> None:
@@ -80,7 +87,13 @@ def run(
         print(f"memfluence: note: {note}", file=sys.stderr)
     with stdout_to_stderr():  # what learners print is not our output
         store = run_trials(
-            campaign, engine=engine, workers=workers, shard=part, retry_failed=retry_failed, progress=progress
+            campaign,
+            engine=engine,
+            workers=workers,
+            shard=part,
+            retry_failed=retry_failed,
+            checkpoint_every=checkpoint_every,
+            progress=progress,
         )
     status = Run(store).status()
     if json:

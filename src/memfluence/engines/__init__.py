@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from memfluence.engines._signals import uninterrupted
 from memfluence.engines._threads import THREAD_VARIABLES, one_thread
-from memfluence.engines.events import Emit, Event, SegmentWritten, TrialDone, TrialFailed, WorkerLost
+from memfluence.engines.events import Emit, Event, Note, PartWay, SegmentWritten, TrialDone, TrialFailed, WorkerLost
 from memfluence.engines.local import run_local
 from memfluence.engines.processes import run_processes
 from memfluence.engines.work import Group, Work, groups_of
@@ -16,6 +16,8 @@ __all__ = [
     "Emit",
     "Event",
     "Group",
+    "Note",
+    "PartWay",
     "SegmentWritten",
     "TrialDone",
     "TrialFailed",

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Emit", "Event", "SegmentWritten", "TrialDone", "TrialFailed", "WorkerLost"]
+from memfluence.records import PartWay
+
+__all__ = ["Emit", "Event", "Note", "PartWay", "SegmentWritten", "TrialDone", "TrialFailed", "WorkerLost"]
 
 
 @dataclass(frozen=True)
@@ -32,5 +34,12 @@ class WorkerLost:
     unsaved: int  # trials that it had done and not stored, which run again
 
 
-Event = TrialDone | TrialFailed | SegmentWritten | WorkerLost
+@dataclass(frozen=True)
+class Note:
+    """Something that the user should know and that changes no result."""
+
+    message: str
+
+
+Event = TrialDone | TrialFailed | SegmentWritten | WorkerLost | PartWay | Note
 Emit = Callable[[Event], None]

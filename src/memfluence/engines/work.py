@@ -9,9 +9,9 @@ from pathlib import Path
 from memfluence.datasets import Dataset
 from memfluence.designs import Design
 from memfluence.engines._signals import uninterrupted
-from memfluence.engines.events import Emit, SegmentWritten, TrialDone, TrialFailed
+from memfluence.engines.events import Emit, Note, SegmentWritten, TrialDone, TrialFailed
 from memfluence.errors import MemfluenceError
-from memfluence.learners import Learner
+from memfluence.learners import Learner, Resumable
 from memfluence.records import Failure, Outcome, Trial
 from memfluence.store import SegmentWriter, TrialStore
 
@@ -37,6 +37,7 @@ class Work:
     group_size: int
     record: tuple[str, ...]
     device: str
+    checkpoint_every: float = 0.0  # seconds of training; 0 for no checkpoints
 
 
 def groups_of(trials: Iterable[int], group_size: int) -> list[Group]:
@@ -54,9 +55,11 @@ class GroupRunner:
         self._work = work
         self._emit = emit
         self._store = TrialStore.open(work.run)
-        self._writer = SegmentWriter(
-            self._store, lambda path, trials: emit(SegmentWritten(path=str(path), trials=trials))
-        )
+        self._writer = SegmentWriter(self._store, self._stored)
+        self._checkpoints = self._store.checkpoints(work.checkpoint_every, lambda message: emit(Note(message)))
+        self._learner = work.learner
+        if isinstance(work.learner, Resumable):
+            self._learner = work.learner.resuming(self._checkpoints if work.checkpoint_every else None, emit)
         self._host = platform.node()
 
     def __enter__(self) -> "GroupRunner":
@@ -70,7 +73,7 @@ class GroupRunner:
         """Train the group; a learner that raises costs its own trials only."""
         left = set(group.wanted)
         try:
-            for result in self._work.learner.train(
+            for result in self._learner.train(
                 self._work.dataset,
                 _trials_of(self._work.design, group, self._work.group_size),
                 record=self._work.record,
@@ -86,6 +89,10 @@ class GroupRunner:
         else:
             self._fail(left, "the learner gave no outcome for this trial", "")
 
+    def _stored(self, path: Path, trials: tuple[int, ...]) -> None:
+        self._checkpoints.remove(trials)
+        self._emit(SegmentWritten(path=str(path), trials=trials))
+
     def _take(self, result: Outcome | Failure) -> None:
         if isinstance(result, Failure):
             self._fail([result.trial], result.message, result.traceback)
@@ -98,6 +105,7 @@ class GroupRunner:
         for trial in sorted(trials):
             failure = Failure(trial, message, trace)
             self._store.write_failure(failure)
+            self._checkpoints.remove([trial])  # what is tried again after an error is tried from the start
             self._emit(TrialFailed(trial, failure.summary))
 
 

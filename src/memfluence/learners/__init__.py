@@ -7,6 +7,15 @@ from memfluence.learners._source import BUILTIN, resolve
 from memfluence.learners.estimator import EstimatorLearner
 from memfluence.learners.function import FunctionLearner
 from memfluence.learners.mlp import MLP
-from memfluence.learners.protocol import Learner
+from memfluence.learners.protocol import Checkpoints, Learner, Resumable
 
-__all__ = ["BUILTIN", "MLP", "EstimatorLearner", "FunctionLearner", "Learner", "resolve"]
+__all__ = [
+    "BUILTIN",
+    "MLP",
+    "Checkpoints",
+    "EstimatorLearner",
+    "FunctionLearner",
+    "Learner",
+    "Resumable",
+    "resolve",
+]

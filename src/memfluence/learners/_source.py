@@ -2,7 +2,7 @@
 
 import dataclasses
 import importlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -17,9 +17,9 @@ from memfluence.learners._settings import known_or_error, parse_literals, parse_
 from memfluence.learners.estimator import EstimatorLearner
 from memfluence.learners.function import FunctionLearner
 from memfluence.learners.networks import from_factory, from_preset
-from memfluence.learners.protocol import Learner
+from memfluence.learners.protocol import Checkpoints, Learner, Resumable
 from memfluence.learners.recipes import LEARNER_PRESETS
-from memfluence.records import Failure, Outcome, Trial
+from memfluence.records import Failure, Outcome, PartWay, Trial
 
 __all__ = ["BUILTIN", "SourcedLearner", "resolve"]
 
@@ -94,6 +94,11 @@ class SourcedLearner:
         self, dataset: Dataset, trials: Sequence[Trial], *, record: Collection[str], device: str
     ) -> Iterator[Outcome | Failure]:
         return self.learner.train(dataset, trials, record=record, device=device)
+
+    def resuming(self, checkpoints: Checkpoints | None, report: Callable[[PartWay], None]) -> Learner:
+        if not isinstance(self.learner, Resumable):
+            return self
+        return dataclasses.replace(self, learner=self.learner.resuming(checkpoints, report))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reload, (self.where, self.attribute, dict(self.settings), self.sha256)

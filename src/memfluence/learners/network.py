@@ -5,7 +5,7 @@ is tested.
 """
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +17,16 @@ from memfluence.learners._factory import ModuleFactory
 from memfluence.learners._one_by_one import NOTHING_KEPT, one_by_one
 from memfluence.learners._outcomes import needs_scores, outcome_from_codes, outcome_from_scores
 from memfluence.learners._settings import is_integer
+from memfluence.learners.protocol import Checkpoints, Learner
 from memfluence.learners.recipes import Recipe
 from memfluence.learners.schedules import StepShape, step_shape
-from memfluence.records import Failure, Outcome, Trial
+from memfluence.records import Failure, Outcome, PartWay, Trial
 
 if TYPE_CHECKING:
     import torch
 
     from memfluence.learners._torch.trainer import Trainer
+    from memfluence.learners._torch.watch import Watch
 
 __all__ = ["Network"]
 
@@ -72,15 +74,35 @@ class Network:
     def train(
         self, dataset: Dataset, trials: Sequence[Trial], *, record: Collection[str], device: str
     ) -> Iterator[Outcome | Failure]:
+        return self._train(dataset, trials, record, device)
+
+    def resuming(self, checkpoints: Checkpoints | None, report: Callable[[PartWay], None]) -> Learner:
+        return _ResumingNetwork(self, checkpoints, report)
+
+    def _train(
+        self,
+        dataset: Dataset,
+        trials: Sequence[Trial],
+        record: Collection[str],
+        device: str,
+        checkpoints: Checkpoints | None = None,
+        report: Callable[[PartWay], None] | None = None,
+    ) -> Iterator[Outcome | Failure]:
+        """`train`, which goes on from checkpoints and says how far it is."""
         from memfluence.learners._torch.device import one_thread, torch_device
         from memfluence.learners._torch.trainer import kernels
+        from memfluence.learners._torch.watch import Watch
 
         chosen = torch_device(device)
+
+        def outcome(trial: Trial) -> Outcome:
+            return self._outcome(dataset, trial, record, chosen, Watch(trial.number, checkpoints, report))
+
         with one_thread(), kernels(self.recipe.deterministic):
-            if self.group > 1:
+            if self.group > 1:  # small models, which have no need of checkpoints
                 yield from self._group_results(dataset, trials, record, chosen)
             else:
-                yield from one_by_one(trials, lambda trial: self._outcome(dataset, trial, record, chosen))
+                yield from one_by_one(trials, outcome)
 
     def _group_results(
         self, dataset: Dataset, trials: Sequence[Trial], record: Collection[str], device: "torch.device"
@@ -141,7 +163,9 @@ class Network:
         rate = self.recipe.rate
         return f"the model diverged at the rate {rate:g}; lower it, for example with --set rate={rate / 4:g}"
 
-    def _outcome(self, dataset: Dataset, trial: Trial, record: Collection[str], device: "torch.device") -> Outcome:
+    def _outcome(
+        self, dataset: Dataset, trial: Trial, record: Collection[str], device: "torch.device", watch: "Watch"
+    ) -> Outcome:
         import torch
 
         from memfluence.learners._torch.device import device_name
@@ -150,7 +174,7 @@ class Network:
         try:
             trainer = self._trainer(dataset, len(trial.kept), device)
             with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-                trainer.train(trial)
+                trainer.train(trial, watch)
                 train_scores, test_scores = trainer.scores()  # (n, n_classes) each
         except torch.OutOfMemoryError as error:  # here, because `one_by_one` would take it for the trial's own failure
             raise LearnerError(
@@ -162,10 +186,10 @@ class Network:
         name = device_name(device)
         if needs_scores(record):
             scores = train_scores.cpu().numpy(), test_scores.cpu().numpy()
-            seconds = time.perf_counter() - started
+            seconds = watch.seconds_before + time.perf_counter() - started
             return outcome_from_scores(trial, dataset, *scores, record=record, seconds=seconds, device=name)
         codes = train_scores.argmax(1).cpu().numpy(), test_scores.argmax(1).cpu().numpy()
-        seconds = time.perf_counter() - started
+        seconds = watch.seconds_before + time.perf_counter() - started
         return outcome_from_codes(trial, dataset, *codes, record=record, seconds=seconds, device=name)
 
     def _trainer(self, dataset: Dataset, subset_size: int, device: "torch.device") -> "Trainer":
@@ -183,3 +207,27 @@ class Network:
             )
         trainer: Trainer = self._trainers[key]
         return trainer
+
+
+@dataclass(frozen=True)
+class _ResumingNetwork:
+    """A network, with its trainers, that uses checkpoints; made where it trains, and never sent anywhere."""
+
+    network: Network
+    checkpoints: Checkpoints | None
+    report: Callable[[PartWay], None]
+
+    @property
+    def name(self) -> str:
+        return self.network.name
+
+    def describe(self) -> dict[str, Any]:
+        return self.network.describe()
+
+    def group_size(self, dataset: Dataset, device: str) -> int:
+        return self.network.group_size(dataset, device)
+
+    def train(
+        self, dataset: Dataset, trials: Sequence[Trial], *, record: Collection[str], device: str
+    ) -> Iterator[Outcome | Failure]:
+        return self.network._train(dataset, trials, record, device, self.checkpoints, self.report)

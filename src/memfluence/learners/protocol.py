@@ -3,15 +3,17 @@
 A group is the unit that engines, shards and resumes move around. Its size K is fixed by the learner when a run is
 created, because a learner that trains K models at once gives the same bits only for the same K. Learners that train
 one model after another have K = 1.
+
+A learner whose trials take minutes or hours may be `Resumable` as well: it is then given a place for checkpoints.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from memfluence.datasets import Dataset
-from memfluence.records import Failure, Outcome, Trial
+from memfluence.records import Failure, Outcome, PartWay, Trial
 
-__all__ = ["Learner"]
+__all__ = ["Checkpoints", "Learner", "Resumable"]
 
 
 @runtime_checkable
@@ -39,5 +41,35 @@ class Learner(Protocol):
         `record` names the optional outcomes to give as well ("prediction", "margin", "logit"). A trial that goes
         wrong yields a `Failure`; raising ends the whole group. Nothing may be fitted on an example that the trial
         leaves out.
+        """
+        ...
+
+
+class Checkpoints(Protocol):
+    """Where the state of a trial in training is kept, one for a trial; the engine throws it away after the outcome."""
+
+    @property
+    def every(self) -> float:
+        """Seconds of training between checkpoints."""
+        ...
+
+    def load(self, trial: int, made_with: Mapping[str, str]) -> bytes | None:
+        """What was saved last, or None. What was made with anything else (a version, a device) is not given."""
+        ...
+
+    def save(self, trial: int, made_with: Mapping[str, str], content: bytes, fraction: float) -> None:
+        """Keep this state in place of the last one; `fraction` of the training is done. Never raises an error."""
+        ...
+
+
+@runtime_checkable
+class Resumable(Protocol):
+    """A learner that can go on within a trial: killed and resumed, the outcome has the bits of an undisturbed one."""
+
+    def resuming(self, checkpoints: Checkpoints | None, report: Callable[[PartWay], None]) -> Learner:
+        """The same learner, which uses these checkpoints (None: no checkpoints) and says now and then how far it is.
+
+        It checkpoints every `checkpoints.every` seconds, and when an interrupt or `report` raises what is no
+        `Exception`, before it lets that pass.
         """
         ...

@@ -2,6 +2,7 @@
 
 from memfluence.store._files import write_whole
 from memfluence.store.bits import unpack
+from memfluence.store.checkpoints import CheckpointFiles, StoredCheckpoint
 from memfluence.store.importing import Imported, Labels, import_trials
 from memfluence.store.run_file import FORMAT, RUN_FILE, RunInfo, differences, segment_columns
 from memfluence.store.store import Damage, Scan, TrialStore
@@ -11,12 +12,14 @@ from memfluence.store.writer import SegmentWriter
 __all__ = [
     "FORMAT",
     "RUN_FILE",
+    "CheckpointFiles",
     "Damage",
     "Imported",
     "Labels",
     "RunInfo",
     "Scan",
     "SegmentWriter",
+    "StoredCheckpoint",
     "TrialStore",
     "TrialsFile",
     "differences",

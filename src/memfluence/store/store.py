@@ -5,6 +5,7 @@
     RUN/trials/*.parquet         segments, see `store.segments`
     RUN/failures/*.json          trials whose learner raised
     RUN/damaged/                 segments set aside because their bytes are not what was written
+    RUN/checkpoints/             trials still in training, see `store.checkpoints`
 
 Any number of processes may write to one run at once: a segment has a unique name and appears whole or not at all, and a
 trial that was written twice counts once.
@@ -12,7 +13,7 @@ trial that was written twice counts once.
 
 import json
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from memfluence.store import segments
 from memfluence.store._examples import read_labels, write_examples
 from memfluence.store._files import PARTIAL_PREFIX, file_errors, publish, remove_stale_partials
 from memfluence.store._merge import merge
+from memfluence.store.checkpoints import CheckpointFiles
 from memfluence.store.run_file import RUN_FILE, RunInfo, differences, read_run_file, write_run_file
 
 __all__ = ["Damage", "Scan", "TrialStore"]
@@ -68,12 +70,12 @@ class TrialStore:
     ) -> "TrialStore":
         """A new run at `path`, or the equal run that is there, grown to `info.trials` if it had fewer.
 
-        Refuses, without writing anything, a path that holds something else or a run that differs. A run that has no
-        trials yet has nothing to lose and becomes the one that is asked for.
+        Refuses, without writing anything, a path that holds something else or a run that differs. A run that has
+        neither trials nor checkpoints yet has nothing to lose and becomes the one that is asked for.
         """
         directory = Path(path)
         _check_is_ours(directory)
-        is_empty = not any((directory / "trials").glob("[!.]*"))
+        is_empty = not any(any((directory / part).glob("[!.]*")) for part in ("trials", "checkpoints"))
         if is_empty or not (directory / RUN_FILE).exists():
             with file_errors(f"creating {directory}"):
                 for part in ("trials", "failures"):
@@ -168,6 +170,11 @@ class TrialStore:
             remove_stale_partials(self.path)
             remove_stale_partials(self.path / "trials")
             remove_stale_partials(self.path / "failures")
+            remove_stale_partials(self.path / "checkpoints")
+
+    def checkpoints(self, every: float = 0.0, note: Callable[[str], None] | None = None) -> CheckpointFiles:
+        """Where trials in training are kept; `note` is told why one is not used or cannot be written."""
+        return CheckpointFiles(self.path / "checkpoints", self.info.identity, every, note)
 
     def read(self) -> tuple[Trials, tuple[Damage, ...]]:
         """All trials, ascending, each once, and the damaged segments that were left out."""

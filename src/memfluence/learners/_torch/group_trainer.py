@@ -47,6 +47,8 @@ class GroupTrainer:
         self._recipe, self._data, self._device, self._shape = recipe, data, device, shape
         self._fresh = FreshModels(architecture, options, (data.channels, *data.train.shape[1:3]), n_classes)
         self._drawn = self._fresh.first()  # on the CPU, where each model is drawn in turn
+        if any(hasattr(layer, "fit_to_images") for layer in self._drawn.modules()):
+            raise LearnerError("networks with layers fitted to images are trained one by one; use --set group=1.")
         self._model = self._fresh.first().to(device)  # whose forward is called; its own values are not used
         self._values = {
             name: torch.zeros(models, *value.shape, dtype=value.dtype, device=device)

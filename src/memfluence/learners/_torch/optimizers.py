@@ -35,8 +35,13 @@ class Optimizer:
         """Fuse the many small operations of muon."""
         self._muon = torch.compile(_muon)
 
+    @property
+    def state(self) -> list[torch.Tensor]:
+        """All that updates remember from one step to the next."""
+        return [*self._momenta, *self._velocities]
+
     def reset(self) -> None:
-        for buffer in (*self._momenta, *self._velocities):
+        for buffer in self.state:
             buffer.zero_()
 
     @torch.no_grad()

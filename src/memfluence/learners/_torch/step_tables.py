@@ -20,6 +20,10 @@ def step_tables(trial: Trial, recipe: Recipe, shape: StepShape) -> tuple[np.ndar
     crops = np.zeros((steps, 3, shape.batch), dtype=np.uint8)
     if recipe.crop_padding:
         crops[:, :2] = augment_stream.integers(0, 2 * recipe.crop_padding + 1, (steps, 2, shape.batch), np.uint8)
-    if recipe.flip:
+    order = order.reshape(steps, shape.batch)
+    if recipe.flip and recipe.alternate_flips:
+        in_first = augment_stream.integers(0, 2, len(trial.mask), np.uint8)  # (n_train,)
+        crops[:, 2] = (in_first[order] + np.arange(steps)[:, None] // shape.per_epoch) % 2
+    elif recipe.flip:
         crops[:, 2] = augment_stream.integers(0, 2, (steps, shape.batch), np.uint8)
-    return order.reshape(steps, shape.batch), crops
+    return order, crops

@@ -22,6 +22,7 @@ from memfluence.learners._torch.fresh_models import FreshModels
 from memfluence.learners._torch.images import ImageData, crop_and_flip, scaling
 from memfluence.learners._torch.optimizers import Optimizer
 from memfluence.learners._torch.step_tables import step_tables
+from memfluence.learners._torch.watch import Watch
 from memfluence.learners.recipes import Recipe
 from memfluence.learners.schedules import StepShape, rates
 from memfluence.records import Trial
@@ -30,6 +31,8 @@ from memfluence.seeding import integer_seed
 __all__ = ["Trainer"]
 
 _EVALUATED_AT_ONCE = 2500
+_COMPILED_SHAPES = 64  # of convolutions, for muon: torch stops at 8, and an Inception has some 20
+_FITTED_TO = 2000  # images that a layer with `fit_to_images` is fitted to
 
 
 class Trainer:
@@ -74,9 +77,11 @@ class Trainer:
         self._predict = self._plain_predict
         self._graph: torch.cuda.CUDAGraph | None = None
         self._eager = False  # whether the step cannot be captured
+        self._generator = _default_generator(device)  # the caller puts it back as it was
 
-    def train(self, trial: Trial) -> None:
-        """Train a new model on the trial's kept examples."""
+    def train(self, trial: Trial, watch: Watch | None = None) -> None:
+        """Train a new model on the trial's kept examples, from the start or from a checkpoint that the watch has."""
+        watch = watch or Watch(trial.number)
         self._fill_tables(trial)
         self._initialize(trial)
         self._model.train()
@@ -84,14 +89,23 @@ class Trainer:
             self._accelerate()
             self._initialize(trial)
             self._model.train()
-        for step in range(len(self._rates)):
-            is_last = step % self._per_epoch == self._per_epoch - 1
-            if is_last and self._last < self._batch:
-                self._step(self._last)
-            elif self._graph is not None:
-                self._graph.replay()
-            else:
-                self._step(self._batch)
+        steps = len(self._rates)
+        with watch.over(self._state(), steps, self._device) as first:
+            for step in range(first, steps):
+                if self._fresh.of_user:
+                    self._generator.manual_seed(int(self._seeds[step]))
+                is_last = step % self._per_epoch == self._per_epoch - 1
+                if is_last and self._last < self._batch:
+                    self._step(self._last)
+                elif self._graph is not None:
+                    self._graph.replay()
+                else:
+                    self._step(self._batch)
+                watch.after(step + 1)
+
+    def _state(self) -> list[torch.Tensor]:
+        """All that a step changes, in place. The tables that it reads are the trial's and can be filled again."""
+        return [*self._parameters, *self._model.buffers(), *self._optimizer.state, self._position]
 
     @torch.no_grad()
     def scores(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -105,14 +119,16 @@ class Trainer:
     def _scored(self, images: torch.Tensor) -> torch.Tensor:
         found = []
         for start in range(0, len(images), _EVALUATED_AT_ONCE):
-            block = images[start : start + _EVALUATED_AT_ONCE]
-            scaled = ((block.float() - self._shift) * self._factor).to(self._dtype).permute(0, 3, 1, 2)
+            scaled = self._scaled(images[start : start + _EVALUATED_AT_ONCE]).to(self._dtype)
             found.append(self._predict(scaled).float())
         return torch.cat(found)
 
     def _fill_tables(self, trial: Trial) -> None:
         """What the trial's streams say: which examples in which order, how each is cropped and flipped."""
         order, crops = step_tables(trial, self._recipe, self._shape)
+        # What a module of the user's draws in a step (dropout) depends on the trial and the step alone, so that it is
+        # the same when a trial goes on from a checkpoint. A captured step takes the seed that its generator has.
+        self._seeds = trial.generator("learner").integers(0, 2**31, len(order))  # (steps,)
         self._order.copy_(torch.from_numpy(order))
         self._crops.copy_(torch.from_numpy(crops))
         shift, factor = scaling(self._data, self._recipe, torch.from_numpy(trial.kept).to(self._device))
@@ -121,18 +137,25 @@ class Trainer:
 
     @torch.no_grad()
     def _initialize(self, trial: Trial) -> None:
-        """A new model, drawn as torch's layers draw, from the trial's own stream; counters and momenta at 0.
-
-        Leaves torch's generators seeded for what the model draws in training (dropout): the caller restores them.
-        """
+        """A new model, drawn as torch's layers draw, from the trial's own stream; counters and momenta at 0."""
         seed = integer_seed(trial.root, "init", trial.number)
         devices = [self._device] if self._on_gpu else []
         with torch.random.fork_rng(devices=devices):
             torch.manual_seed(seed)
             self._fresh.restart(self._model)
-        torch.manual_seed(trial.seed)
+        for layer in self._model.modules():
+            if hasattr(layer, "fit_to_images"):
+                layer.fit_to_images(self._some_kept(trial))
         self._optimizer.reset()
         self._position.zero_()
+
+    def _some_kept(self, trial: Trial) -> torch.Tensor:
+        """Scaled images (n, channels, height, width), evenly spread over those that the trial keeps."""
+        chosen = trial.kept[:: max(1, len(trial.kept) // _FITTED_TO)][:_FITTED_TO]
+        return self._scaled(self._data.train[torch.from_numpy(chosen).to(self._device)])
+
+    def _scaled(self, images: torch.Tensor) -> torch.Tensor:
+        return ((images.float() - self._shift) * self._factor).permute(0, 3, 1, 2)
 
     def _step(self, width: int) -> None:
         rows = self._order.index_select(0, self._position)[0, :width]  # (width,)
@@ -201,7 +224,7 @@ class Trainer:
             self._optimizer.compile()
         stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(stream):
+        with torch.cuda.stream(stream), torch._dynamo.config.patch(recompile_limit=_COMPILED_SHAPES):
             for _ in range(3):  # compiles, chooses kernels, takes workspaces
                 self._position.zero_()
                 self._step(self._batch)
@@ -217,6 +240,14 @@ class Trainer:
         if self._fresh.of_user:
             self.scores()  # a compiler that fails on it is to do so here
         self._graph = graph
+
+
+def _default_generator(device: torch.device) -> torch.Generator:
+    """What dropout draws from."""
+    if device.type != "cuda":
+        return torch.default_generator
+    torch.cuda.init()  # type: ignore[no-untyped-call]
+    return torch.cuda.default_generators[torch.cuda.current_device() if device.index is None else device.index]
 
 
 def _can_compile() -> bool:

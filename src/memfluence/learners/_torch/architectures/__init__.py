@@ -3,7 +3,8 @@
 Every builder is a function `name(in_channels, n_classes, *, options...)` of a module from images (batch, channels,
 height, width) of any usual size to logits (batch, n_classes). Modules are made of torch's own layers with torch's own
 initialisation and hold no other parameters, so calling `reset_parameters` of every layer that has it starts a new
-model. This file does not import torch; a builder's file is imported when it is built.
+model. A layer with `fit_to_images` is then fitted to images that the model keeps, before it is trained. This file does
+not import torch; a builder's file is imported when it is built.
 """
 
 import importlib

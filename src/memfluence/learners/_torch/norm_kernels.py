@@ -1,0 +1,298 @@
+"""The Triton kernels of `fused_norm`: a map is a matrix (rows, C) in memory, positions by channels.
+
+All are bound by memory. A program takes ROWS x CHANNELS at a time, 8 warps with 16 bytes of bfloat16 to a thread, and
+strides over the rows with its channels' constants in registers. Reductions leave one partial sum per program, added up
+in a fixed order by a second kernel: no atomics, the same bits every time. They go through the rows backwards, since
+what a convolution wrote last is still in the cache, and the kernels that follow go forwards, for the same reason.
+C, H and W are constants of the compiled kernels, which makes divisions cheap and loads provably aligned.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+__all__ = ["differentiate", "measure", "normalize"]
+
+_CHANNELS = 128  # of a program
+_ROWS = (
+    16  # of a step: 16 x 128 elements are 8 to a thread, one load of 16 bytes; more would not fit the winners' bytes
+)
+_ROWS_TO_MAP = 32  # where no sums are kept there are registers for two loads
+_STEPS, _STEPS_OF_TWO = 4, 2  # 4 loads in flight in a reduction that stores nothing, of one map or of two
+_WARPS = 8
+_REDUCING = 4 * 132  # programs: what the registers allow on each multiprocessor of an H100 or H200
+_MAPPING = 8 * 132
+_CHANNELS_TO_ADD, _PARTS_TO_ADD = 8, 128  # of a program that adds up partial sums
+_LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _corner(row, H: tl.constexpr, W: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The row of the unpooled matrix at the upper left of a pooled row's window."""
+    image = row // ((H // 2) * (W // 2))
+    i = row // (W // 2) % (H // 2)
+    return (image * H + 2 * i) * W + 2 * (row % (W // 2))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _pool(  # type: ignore[no-untyped-def]
+    x, pooled, winner, partial, rows, programs,
+    H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """pooled, winner (0 to 3, the first of equals); partial: sums of pooled - x[0] and of its square."""
+    program = tl.program_id(0)
+    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+    exists = channel < C
+    center = tl.load(x + channel, exists, 0.0).to(tl.float32)[None, :]
+    total = tl.zeros((ROWS, CHANNELS), tl.float32)
+    squares = tl.zeros((ROWS, CHANNELS), tl.float32)
+    for start in range(program * ROWS, rows, programs * ROWS):
+        row = rows - 1 - start - tl.arange(0, ROWS)
+        inside = (row >= 0)[:, None] & exists[None, :]
+        at = _corner(row, H, W)[:, None] * C + channel[None, :]
+        first = tl.load(x + at, inside, 0.0).to(tl.float32)
+        second = tl.load(x + at + C, inside, 0.0).to(tl.float32)
+        third = tl.load(x + at + W * C, inside, 0.0).to(tl.float32)
+        fourth = tl.load(x + at + (W + 1) * C, inside, 0.0).to(tl.float32)
+        which = tl.where(second > first, 1, 0)
+        best = tl.maximum(first, second)
+        which = tl.where(third > best, 2, which)
+        best = tl.maximum(best, third)
+        which = tl.where(fourth > best, 3, which)
+        best = tl.maximum(best, fourth)
+        to = row[:, None] * C + channel[None, :]
+        tl.store(pooled + to, best.to(pooled.dtype.element_ty), inside)
+        tl.store(winner + to, which.to(tl.uint8), inside)
+        centered = tl.where(inside, best - center, 0.0)
+        total += centered
+        squares += centered * centered
+    to = program * C + channel
+    tl.store(partial + to, tl.sum(total, 0), exists)
+    tl.store(partial + programs * C + to, tl.sum(squares, 0), exists)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _sum(  # type: ignore[no-untyped-def]
+    x, partial, rows, programs,
+    C: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """partial: sums of x - x[0] and of its square, which keeps the digits of a variance far from zero."""
+    program = tl.program_id(0)
+    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+    exists = channel < C
+    center = tl.load(x + channel, exists, 0.0).to(tl.float32)[None, :]
+    total = tl.zeros((ROWS, CHANNELS), tl.float32)
+    squares = tl.zeros((ROWS, CHANNELS), tl.float32)
+    for start in range(program * ROWS * STEPS, rows, programs * ROWS * STEPS):
+        for step in tl.static_range(STEPS):
+            row = rows - 1 - start - step * ROWS - tl.arange(0, ROWS)
+            inside = (row >= 0)[:, None] & exists[None, :]
+            value = tl.load(x + row[:, None] * C + channel[None, :], inside, 0.0).to(tl.float32)
+            centered = tl.where(inside, value - center, 0.0)
+            total += centered
+            squares += centered * centered
+    to = program * C + channel
+    tl.store(partial + to, tl.sum(total, 0), exists)
+    tl.store(partial + programs * C + to, tl.sum(squares, 0), exists)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _added(  # type: ignore[no-untyped-def]
+    partial, channel, exists, PROGRAMS: tl.constexpr, C: tl.constexpr, PARTS: tl.constexpr, CHANNELS: tl.constexpr
+):
+    """Partial sums (PROGRAMS, C) added up for some channels."""
+    total = tl.zeros((PARTS, CHANNELS), tl.float32)
+    for start in tl.static_range(0, PROGRAMS, PARTS):
+        part = start + tl.arange(0, PARTS)
+        inside = (part < PROGRAMS)[:, None] & exists[None, :]
+        total += tl.load(partial + part[:, None] * C + channel[None, :], inside, 0.0)
+    return tl.sum(total, 0)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _finish_moments(  # type: ignore[no-untyped-def]
+    x, partial, running_mean, running_var, moments, rows, momentum, eps,
+    PROGRAMS: tl.constexpr, C: tl.constexpr, PARTS: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """moments: mean and 1 / standard deviation; the running mean and variance move on."""
+    channel = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
+    exists = channel < C
+    count = rows.to(tl.float32)
+    offset = _added(partial, channel, exists, PROGRAMS, C, PARTS, CHANNELS) / count
+    square = _added(partial + PROGRAMS * C, channel, exists, PROGRAMS, C, PARTS, CHANNELS) / count
+    variance = tl.maximum(square - offset * offset, 0.0)
+    mean = tl.load(x + channel, exists, 0.0).to(tl.float32) + offset
+    old_mean = tl.load(running_mean + channel, exists, 0.0)
+    old_variance = tl.load(running_var + channel, exists, 0.0)
+    tl.store(moments + channel, mean, exists)
+    tl.store(moments + C + channel, 1.0 / tl.sqrt(variance + eps), exists)
+    tl.store(running_mean + channel, old_mean + momentum * (mean - old_mean), exists)
+    unbiased = variance * (count / (count - 1.0))
+    tl.store(running_var + channel, old_variance + momentum * (unbiased - old_variance), exists)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _normalize(  # type: ignore[no-untyped-def]
+    x, residual, y, moments, weight, bias, rows, programs, alpha,
+    RESIDUAL: tl.constexpr, C: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """y = celu((x - mean) * scale + bias) [+ residual], with scale = weight / standard deviation."""
+    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+    exists = channel < C
+    mean = tl.load(moments + channel, exists, 0.0)[None, :]
+    scale = (tl.load(moments + C + channel, exists, 0.0) * tl.load(weight + channel, exists, 0.0))[None, :]
+    offset = tl.load(bias + channel, exists, 0.0)[None, :]
+    rate = _LOG2_E / alpha
+    for start in range(tl.program_id(0) * ROWS, rows, programs * ROWS):
+        row = start + tl.arange(0, ROWS)
+        inside = (row < rows)[:, None] & exists[None, :]
+        at = row[:, None] * C + channel[None, :]
+        z = tl.load(x + at, inside, 0.0).to(tl.float32)
+        added = tl.load(residual + at, inside, 0.0).to(tl.float32) if RESIDUAL else 0.0
+        z = (z - mean) * scale + offset
+        value = tl.where(z > 0, z, alpha * tl.exp2(z * rate) - alpha) + added
+        tl.store(y + at, value.to(y.dtype.element_ty), inside)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _sum_gradients(  # type: ignore[no-untyped-def]
+    dy, x, moments, weight, bias, partial, rows, programs, alpha,
+    C: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """partial: sums of dz and of dz * (x - mean), with z the argument of celu."""
+    program = tl.program_id(0)
+    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+    exists = channel < C
+    mean = tl.load(moments + channel, exists, 0.0)[None, :]
+    scale = (tl.load(moments + C + channel, exists, 0.0) * tl.load(weight + channel, exists, 0.0))[None, :]
+    offset = tl.load(bias + channel, exists, 0.0)[None, :]
+    rate = _LOG2_E / alpha
+    total = tl.zeros((ROWS, CHANNELS), tl.float32)
+    products = tl.zeros((ROWS, CHANNELS), tl.float32)
+    for start in range(program * ROWS * STEPS, rows, programs * ROWS * STEPS):
+        for step in tl.static_range(STEPS):
+            row = rows - 1 - start - step * ROWS - tl.arange(0, ROWS)
+            inside = (row >= 0)[:, None] & exists[None, :]
+            at = row[:, None] * C + channel[None, :]
+            centered = tl.load(x + at, inside, 0.0).to(tl.float32) - mean
+            z = centered * scale + offset
+            dz = tl.load(dy + at, inside, 0.0).to(tl.float32) * tl.where(z > 0, 1.0, tl.exp2(z * rate))
+            total += dz  # 0 outside, where dy is
+            products += dz * centered
+    to = program * C + channel
+    tl.store(partial + to, tl.sum(total, 0), exists)
+    tl.store(partial + programs * C + to, tl.sum(products, 0), exists)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _finish_gradients(  # type: ignore[no-untyped-def]
+    partial, moments, dweight, dbias,
+    PROGRAMS: tl.constexpr, C: tl.constexpr, PARTS: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    channel = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
+    exists = channel < C
+    tl.store(dbias + channel, _added(partial, channel, exists, PROGRAMS, C, PARTS, CHANNELS), exists)
+    products = _added(partial + PROGRAMS * C, channel, exists, PROGRAMS, C, PARTS, CHANNELS)
+    tl.store(dweight + channel, products * tl.load(moments + C + channel, exists, 0.0), exists)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _differentiate(  # type: ignore[no-untyped-def]
+    dy, x, winner, dx, moments, weight, bias, dweight, dbias, rows, programs, alpha,
+    POOL: tl.constexpr, H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr,
+):  # fmt: skip
+    """dx = scale * (dz - mean(dz) - xhat * mean(dz * xhat)), at the winner of each window where x was pooled."""
+    channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
+    exists = channel < C
+    count = rows.to(tl.float32)
+    mean = tl.load(moments + channel, exists, 0.0)[None, :]
+    inverse = tl.load(moments + C + channel, exists, 0.0)[None, :]
+    scale = inverse * tl.load(weight + channel, exists, 0.0)[None, :]
+    offset = tl.load(bias + channel, exists, 0.0)[None, :]
+    constant = scale * tl.load(dbias + channel, exists, 0.0)[None, :] / count
+    slope = scale * inverse * tl.load(dweight + channel, exists, 0.0)[None, :] / count
+    rate = _LOG2_E / alpha
+    for start in range(tl.program_id(0) * ROWS, rows, programs * ROWS):
+        row = start + tl.arange(0, ROWS)
+        inside = (row < rows)[:, None] & exists[None, :]
+        at = row[:, None] * C + channel[None, :]
+        centered = tl.load(x + at, inside, 0.0).to(tl.float32) - mean
+        z = centered * scale + offset
+        dz = tl.load(dy + at, inside, 0.0).to(tl.float32) * tl.where(z > 0, 1.0, tl.exp2(z * rate))
+        value = (scale * dz - constant - centered * slope).to(dx.dtype.element_ty)
+        if POOL:
+            which = tl.load(winner + at, inside, 0)
+            to = _corner(row, H, W)[:, None] * C + channel[None, :]
+            nothing = tl.zeros_like(value)
+            tl.store(dx + to, tl.where(which == 0, value, nothing), inside)
+            tl.store(dx + to + C, tl.where(which == 1, value, nothing), inside)
+            tl.store(dx + to + W * C, tl.where(which == 2, value, nothing), inside)
+            tl.store(dx + to + (W + 1) * C, tl.where(which == 3, value, nothing), inside)
+        else:
+            tl.store(dx + at, value, inside)
+
+
+def _grid(programs: int, rows: int, rows_at_once: int, channels: int) -> tuple[int, int]:
+    """Programs along the rows and along the channels: of shapes alone, since the bits of sums depend on it."""
+    across = triton.cdiv(channels, _CHANNELS)
+    return max(1, min(programs // across, triton.cdiv(rows, rows_at_once))), across
+
+
+def measure(
+    x: Tensor, pooled: Tensor | None, winner: Tensor | None, moments: Tensor,
+    running_mean: Tensor, running_var: Tensor, momentum: float, eps: float,
+) -> None:  # fmt: skip
+    """Write what is pooled, if anything, and the moments (2, C) of each channel; move the running statistics on."""
+    n, c, h, w = x.shape
+    if pooled is None:
+        rows = n * h * w
+        grid = _grid(_REDUCING, rows, _ROWS * _STEPS, c)
+        partial = torch.empty(2, grid[0], c, device=x.device)
+        _sum[grid](x, partial, rows, grid[0], c, _ROWS, _STEPS, _CHANNELS, num_warps=_WARPS)
+    else:
+        rows = n * (h // 2) * (w // 2)
+        grid = _grid(_REDUCING, rows, _ROWS, c)
+        partial = torch.empty(2, grid[0], c, device=x.device)
+        _pool[grid](x, pooled, winner, partial, rows, grid[0], h, w, c, _ROWS, _CHANNELS, num_warps=_WARPS)
+    _finish_moments[(triton.cdiv(c, _CHANNELS_TO_ADD),)](
+        x, partial, running_mean, running_var, moments, rows, momentum, eps, grid[0], c, _PARTS_TO_ADD, _CHANNELS_TO_ADD
+    )
+
+
+def normalize(
+    x: Tensor, residual: Tensor | None, y: Tensor, moments: Tensor, weight: Tensor, bias: Tensor, alpha: float
+) -> None:
+    """Write y of the (pooled) x."""
+    rows, c = x.numel() // x.shape[1], x.shape[1]
+    grid = _grid(_MAPPING, rows, _ROWS_TO_MAP, c)
+    has_residual = residual is not None
+    added = residual if has_residual else x  # never read then
+    _normalize[grid](
+        x, added, y, moments, weight, bias, rows, grid[0], alpha, has_residual, c, _ROWS_TO_MAP, _CHANNELS,
+        num_warps=_WARPS,
+    )  # fmt: skip
+
+
+def differentiate(
+    dy: Tensor, x: Tensor, winner: Tensor | None, moments: Tensor, weight: Tensor, bias: Tensor, alpha: float,
+    dx: Tensor, dweight: Tensor, dbias: Tensor,
+) -> None:  # fmt: skip
+    """Write dx (but not where no window reaches), dweight and dbias; x is pooled where there is a winner."""
+    rows, c = x.numel() // x.shape[1], x.shape[1]
+    grid = _grid(_REDUCING, rows, _ROWS * _STEPS_OF_TWO, c)
+    partial = torch.empty(2, grid[0], c, device=x.device)
+    _sum_gradients[grid](
+        dy, x, moments, weight, bias, partial, rows, grid[0], alpha, c, _ROWS, _STEPS_OF_TWO, _CHANNELS,
+        num_warps=_WARPS,
+    )  # fmt: skip
+    _finish_gradients[(triton.cdiv(c, _CHANNELS_TO_ADD),)](
+        partial, moments, dweight, dbias, grid[0], c, _PARTS_TO_ADD, _CHANNELS_TO_ADD
+    )
+    pooled = winner is not None
+    rows_at_once = _ROWS if pooled else _ROWS_TO_MAP
+    grid = _grid(_MAPPING, rows, rows_at_once, c)
+    _differentiate[grid](
+        dy, x, winner if pooled else x, dx, moments, weight, bias, dweight, dbias, rows, grid[0], alpha,
+        pooled, dx.shape[2], dx.shape[3], c, rows_at_once, _CHANNELS, num_warps=_WARPS,
+    )  # fmt: skip

@@ -1,0 +1,69 @@
+"""What is said while trials run."""
+
+import io
+from typing import Any
+
+import pytest
+
+from memfluence import progress as progress_module
+from memfluence.engines import Note, PartWay, TrialDone, TrialFailed
+from memfluence.progress import Progress
+
+
+class Told:
+    """A progress without a terminal and with a clock of its own; each event gives the line that it makes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, total: int, done: int = 0) -> None:
+        self.now = 0.0
+        monkeypatch.setattr(progress_module.time, "monotonic", lambda: self.now)
+        self.stream = io.StringIO()
+        self.progress = Progress(self.stream)
+        self.progress.start(total=total, done=done)
+
+    def after(self, seconds: float, event: Any) -> list[str]:
+        self.now += seconds
+        self.stream.seek(0)
+        self.stream.truncate()
+        self.progress.event(event)
+        return self.stream.getvalue().splitlines()
+
+
+def test_parts_of_trials_count_for_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told(monkeypatch, total=4)
+    assert told.after(5, PartWay(0, 0.05)) == []  # a line every ten seconds
+    assert told.after(15, PartWay(0, 0.2)) == ["0/4 trials, trial 0: 20%, 1 min 40 s a trial, 6 min 20 s left"]
+    assert told.after(80, TrialDone(0, 0.5, 100)) == [
+        "1/4 trials, 1 min 40 s a trial, 5 min 00 s left, test accuracy 50.00%"
+    ]
+    assert told.after(50, PartWay(1, 0.5)) == [
+        "1/4 trials, trial 1: 50%, 1 min 40 s a trial, 4 min 10 s left, test accuracy 50.00%"
+    ]
+
+
+def test_what_a_checkpoint_brought_along_is_not_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told(monkeypatch, total=2)
+    assert told.after(1, PartWay(0, 0.9, 0.9)) == ["trial 0 goes on from 90%"]
+    told.now = 0.0
+    assert told.after(10, PartWay(0, 0.95, 0.9)) == ["0/2 trials, trial 0: 95%, 3 min 20 s a trial, 3 min 30 s left"]
+    told.after(10, TrialDone(0, 1.0, 200))
+    assert told.after(100, PartWay(1, 0.5)) == [
+        "1/2 trials, trial 1: 50%, 3 min 20 s a trial, 1 min 40 s left, test accuracy 100.00%"
+    ]
+
+
+def test_a_few_of_many_parts_are_shown_and_failed_ones_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = Told(monkeypatch, total=100)
+    for trial in (4, 2, 3, 1, 0):
+        told.after(0, PartWay(trial, 0.1))
+    (line,) = told.after(50, PartWay(5, 0.5))
+    assert line.startswith("0/100 trials, trial 0: 10%, trial 1: 10%, trial 2: 10%, 3 more, 50 s a trial, ")
+    told.after(0, TrialFailed(0, "no luck"))
+    (line,) = told.after(10, TrialFailed(1, "no luck"))
+    assert line.startswith("0/100 trials, trial 2: 10%, trial 3: 10%, trial 4: 10%, 1 more, ")
+    assert line.endswith(", 2 failed")
+
+
+def test_notes_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Told(monkeypatch, total=1).after(0, Note("The checkpoint is [not] used.")) == [
+        "The checkpoint is [not] used."
+    ]
