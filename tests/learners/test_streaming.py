@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import pickle
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from learner_worlds import outcomes, pictures, random_trials, results, same_bits
+from learner_worlds import EVERYTHING, outcomes, pictures, random_trials, results, same_bits
 
 import memfluence
 from image_trees import CLASSES, image_tree
@@ -23,8 +24,10 @@ from memfluence.learners._loading_images import ImageLoading
 from memfluence.learners._torch import decoding, images, streaming
 from memfluence.learners._torch.images import ImageData, scaling
 from memfluence.learners._torch.streaming import StreamedImages, image_source
+from memfluence.learners._torch.trainer import Trainer
 from memfluence.learners.network import Network
 from memfluence.learners.recipes import Recipe
+from memfluence.records import Failure, Outcome
 
 CPU = torch.device("cpu")
 # 3 batches an epoch from 17 kept images: 7, 7 and 3.
@@ -147,9 +150,63 @@ def test_a_broken_file_ends_the_run_with_its_path(tmp_path: Path, way: str, work
     broken = image_tree(tmp_path) / "train" / CLASSES[2] / f"{CLASSES[2]}_5.JPEG"
     broken.write_bytes(b"no image")
     data = load(f"imagenet:{tmp_path}?size={SIZE}")
+    before = set(multiprocessing.active_children())
     with pytest.raises(DatasetError, match=f"{re.escape(str(broken))} cannot be decoded") as caught:
         results(learner(way, workers), data, TRIALS)
     assert "\n" not in str(caught.value)
+    assert set(multiprocessing.active_children()) <= before
+
+
+def test_a_step_that_fails_ends_the_workers_and_spoils_nothing(files: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    step, broken = Trainer._step, iter([False, True] + [False] * 100)
+
+    def breaks_once(trainer: Trainer, width: int) -> None:
+        if next(broken):
+            raise ValueError("no step")
+        step(trainer, width)
+
+    expected = outcomes(learner("stream"), files, TRIALS)[1]
+    before = set(multiprocessing.active_children())
+    monkeypatch.setattr(Trainer, "_step", breaks_once)
+    found = iter(learner("stream", 2).train(files, TRIALS, record=EVERYTHING, device="cpu"))
+    failure = next(found)
+    assert isinstance(failure, Failure)
+    assert failure.message == "ValueError: no step"
+    assert set(multiprocessing.active_children()) <= before
+    outcome = next(found)
+    assert isinstance(outcome, Outcome)
+    assert same_bits(outcome, expected)
+
+
+def test_copies_to_a_gpu_put_a_batch_together(files: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stream and an event that do nothing, on the CPU: what the steps read is the batch, whole and in order."""
+
+    class Nothing:
+        def __getattr__(self, name: str) -> Any:
+            return lambda *_: None
+
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: Nothing())
+    stream, pixels = source(files, "stream"), np.asarray(files.x_train)
+    stream._copying, stream._moved, stream._next = Nothing(), Nothing(), torch.zeros_like(stream._images)
+    for rows in (np.array([4, 20, 7, 1, 0]), np.array([9]), np.arange(7)):
+        (pieces,) = decoding.decoded(files.x_train, [rows], 0)
+        assert len(pieces) == -(-len(rows) // 2)
+        assert stream._copied(pieces) == len(rows)
+        assert np.array_equal(stream._images[: len(rows)].numpy(), pixels[rows])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("settings", [{}, {"padding_mode": "reflect", "normalization": "subset"}])
+def test_a_gpu_trains_the_same_models_from_a_stream(files: Dataset, settings: dict[str, Any]) -> None:
+    """With a captured step, copies that run beside it, and pinned memory."""
+
+    def trained(way: str, workers: int) -> list[Any]:
+        return list(learner(way, workers, **settings).train(files, TRIALS, record=EVERYTHING, device="cuda"))
+
+    expected = trained("table", 0)
+    for workers in (0, 2):
+        assert all(map(same_bits, trained("stream", workers), expected))
 
 
 def test_what_cannot_be_streamed(files: Dataset) -> None:
