@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from learner_worlds import EVERYTHING, outcomes, pictures, random_trials, results, same_bits
+from sklearn.dummy import DummyClassifier
 
 import memfluence
 from image_trees import CLASSES, image_tree
@@ -218,6 +219,25 @@ def test_what_cannot_be_streamed(files: Dataset) -> None:
         source(files, "stream", crop_padding=12, padding_mode="reflect")
     flat = replace(learner("auto", crop_padding=0, flip=False), architecture="linear", options={})
     assert len(outcomes(flat, files, TRIALS)) == 2
+
+
+def nearest(x: Any, y: np.ndarray, seed: int) -> Any:
+    """The class of the nearest training image."""
+    flat = np.asarray(x, dtype=float).reshape(len(x), -1)
+
+    def predict(images: Any) -> np.ndarray:
+        others = images.reshape(len(images), -1).astype(float)
+        return y[((others[:, None] - flat[None]) ** 2).sum(-1).argmin(1)]
+
+    return predict
+
+
+@pytest.mark.parametrize("other", ["mlp", nearest, DummyClassifier(strategy="stratified")], ids=str)
+def test_other_learners_get_arrays(files: Dataset, other: Any) -> None:
+    in_memory = replace(files, x_train=np.asarray(files.x_train), x_test=np.asarray(files.x_test))
+    learner = resolve(other, {"epochs": "2"} if other == "mlp" else None)
+    for found, expected in zip(outcomes(learner, files, TRIALS, ()), outcomes(learner, in_memory, TRIALS, ())):
+        assert same_bits(found, expected)
 
 
 def test_settings_of_loading_are_no_part_of_the_identity() -> None:

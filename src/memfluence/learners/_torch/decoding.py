@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -17,6 +18,9 @@ __all__ = ["decoded", "decoded_table"]
 # Workers hand over pieces of batches, so that all of them work on the batch that is needed next. Two pieces a worker
 # wait in shared memory, of which containers often have 64 MB.
 _PIECE_BYTES = 1 << 20
+# Torch's own choice for loaders on Linux. Said here because the processes that engines start would take "spawn", where
+# every worker imports torch for seconds, and needs scripts with a guard.
+_START = "fork" if sys.platform == "linux" else None
 
 
 def decoded(
@@ -35,6 +39,7 @@ def decoded(
         sampler=pieces,
         num_workers=workers,
         pin_memory=pinned_for is not None,
+        multiprocessing_context=_START if workers else None,
         generator=torch.Generator(),  # or it would draw from the global one
     )
     with contextlib.nullcontext() if pinned_for is None else torch.cuda.device(pinned_for):

@@ -3,7 +3,8 @@
 On a GPU the whole step (gather, crop, flip, forward, backward, update) is captured once in a CUDA graph and replayed.
 All that differs from step to step lies in tables on the device (order, crops, flips, rates) that the step reads at
 its own counter, so the host does nothing between steps, and a new trial refills the tables and the parameters in
-place. Elsewhere the same step is called as it is.
+place. Elsewhere the same step is called as it is. Images that the device cannot hold are brought to it step by step:
+`images.ImageSource` is where they come from.
 """
 
 import contextlib
