@@ -2,8 +2,11 @@
 
 import json
 import multiprocessing
+import os
 import pickle
 import re
+import signal
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -55,7 +58,8 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def learner(way: str, workers: int = 0, **settings: Any) -> Network:
-    return Network("small", "resnet9", replace(PLAIN, **settings), {"width": 2}, ImageLoading(workers, way))
+    options = {"width": 2, "whiten": settings.pop("whiten", False)}
+    return Network("small", "resnet9", replace(PLAIN, **settings), options, ImageLoading(workers, way))
 
 
 def source(dataset: Dataset, way: str, workers: int = 0, **settings: Any) -> Any:
@@ -71,6 +75,8 @@ def source(dataset: Dataset, way: str, workers: int = 0, **settings: Any) -> Any
         {"padding_mode": "reflect", "partial_batches": False},
         {"normalization": "subset"},
         {"normalization": "dataset"},
+        {"alternate_flips": True},
+        {"whiten": True},
     ],
 )
 def test_a_stream_trains_the_models_of_a_table(files: Dataset, settings: dict[str, Any]) -> None:
@@ -177,6 +183,55 @@ def test_a_step_that_fails_ends_the_workers_and_spoils_nothing(files: Dataset, m
     outcome = next(found)
     assert isinstance(outcome, Outcome)
     assert same_bits(outcome, expected)
+
+
+class OneCheckpoint:
+    """Keeps what was saved last."""
+
+    every = 1e9
+
+    def __init__(self) -> None:
+        self.content: bytes | None = None
+
+    def load(self, trial: int, made_with: Mapping[str, str]) -> bytes | None:
+        return self.content
+
+    def save(self, trial: int, made_with: Mapping[str, str], content: bytes, fraction: float) -> None:
+        self.content = content
+
+
+@pytest.mark.parametrize("stop_after", [1, 4])
+def test_a_trial_that_was_stopped_goes_on_with_its_stream(
+    files: Dataset, stop_after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C within a step; what comes after has the rest of the steps, not the first ones again."""
+    step, steps = Trainer._step, list[int]()
+
+    def interrupted(trainer: Trainer, width: int) -> None:
+        step(trainer, width)
+        steps.append(width)
+        if len(steps) == stop_after:
+            signal.raise_signal(signal.SIGINT)
+
+    expected = outcomes(learner("stream"), files, TRIALS[:1])[0]
+    before, place = set(multiprocessing.active_children()), OneCheckpoint()
+    monkeypatch.setattr(Trainer, "_step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        outcomes(learner("stream", 2).resuming(place, lambda part: None), files, TRIALS[:1])
+    assert len(steps) == stop_after
+    assert set(multiprocessing.active_children()) <= before
+    resumed = outcomes(learner("stream", 1).resuming(place, lambda part: None), files, TRIALS[:1])[0]
+    assert steps == [7, 7, 3, 7, 7, 3]
+    assert same_bits(resumed, expected)
+
+
+def test_a_ctrl_c_in_the_terminal_does_not_reach_the_workers(files: Dataset) -> None:
+    steps = source(files, "stream", 2).steps([np.arange(7)] * 4)
+    before = set(multiprocessing.active_children())
+    next(steps)
+    started = set(multiprocessing.active_children()) - before
+    assert all(os.getpgid(child.pid or 0) != os.getpgrp() for child in started)
+    assert list(steps) == [7, 7, 7]
 
 
 def test_copies_to_a_gpu_put_a_batch_together(files: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:

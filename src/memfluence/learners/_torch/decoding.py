@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -40,6 +41,7 @@ def decoded(
         num_workers=workers,
         pin_memory=pinned_for is not None,
         multiprocessing_context=_START if workers else None,
+        worker_init_fn=_set_apart,
         generator=torch.Generator(),  # or it would draw from the global one
     )
     with contextlib.nullcontext() if pinned_for is None else torch.cuda.device(pinned_for):
@@ -71,6 +73,11 @@ class _Pieces(Dataset[Any]):
             return torch.from_numpy(self._images[rows])
         except DatasetError as error:
             return error  # as a value: what a worker raises arrives with its traceback for a message
+
+
+def _set_apart(_: int) -> None:
+    """Out of the terminal's reach: a Ctrl-C is for the training, which may need one more batch before it stops."""
+    os.setpgrp()
 
 
 def _checked(piece: torch.Tensor | DatasetError) -> torch.Tensor:
