@@ -16,6 +16,7 @@ from torch import nn
 from memfluence.datasets import Dataset, from_arrays
 from memfluence.errors import LearnerError
 from memfluence.learners import MLP, Learner, network, resolve
+from memfluence.learners._torch import images as images_module
 from memfluence.learners._torch import trainer as trainer_module
 from memfluence.learners._torch.architectures import ARCHITECTURES, build
 from memfluence.learners._torch.images import load_images
@@ -344,7 +345,7 @@ def test_muon_trains() -> None:
 
 def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = scores(small(), pictures(), kept_trials(20))[0]
-    monkeypatch.setattr(trainer_module, "_EVALUATED_AT_ONCE", 7)
+    monkeypatch.setattr(images_module, "_EVALUATED_AT_ONCE", 7)
     np.testing.assert_allclose(scores(small(), pictures(), kept_trials(20))[0], whole, rtol=1e-5, atol=1e-6)
 
 
@@ -517,7 +518,9 @@ def test_presets_that_are_not_there(name: str, settings: dict[str, str], message
 
 
 def test_an_object_takes_no_settings_of_its_recipe() -> None:
-    with pytest.raises(LearnerError, match=r"Network has no setting 'epochs'.* architecture, name, options, recipe\."):
+    with pytest.raises(
+        LearnerError, match=r"Network has no setting 'epochs'.* architecture, loading, name, options, recipe\."
+    ):
         resolve(small(), {"epochs": "3"})
 
 

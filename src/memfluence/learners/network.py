@@ -6,11 +6,12 @@ is tested.
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
+from memfluence.learners._loading_images import ImageLoading
 from memfluence.learners._one_by_one import one_by_one
 from memfluence.learners._outcomes import needs_scores, outcome_from_codes, outcome_from_scores
 from memfluence.learners._settings import parse_settings
@@ -34,7 +35,10 @@ def from_preset(name: str, settings: Mapping[str, Any]) -> "Network | MLP":
     preset = learner_preset(name)
     if preset.architecture == "mlp":
         return _mlp(preset, settings)
-    return Network(preset_name(name), preset.architecture, override(preset.recipe, settings), dict(preset.options))
+    own = {one.name for one in fields(ImageLoading)}
+    loading = ImageLoading(**parse_settings(ImageLoading, {key: settings[key] for key in settings if key in own}))
+    recipe = override(preset.recipe, {key: settings[key] for key in settings if key not in own})
+    return Network(preset_name(name), preset.architecture, recipe, dict(preset.options), loading)
 
 
 def _mlp(preset: LearnerPreset, settings: Mapping[str, Any]) -> MLP:
@@ -57,11 +61,12 @@ class Network:
     architecture: str
     recipe: Recipe
     options: dict[str, Any] = field(default_factory=dict)
+    loading: ImageLoading = field(default_factory=ImageLoading)  # no part of `describe`: the bits are the same
     # Trainers, not handed on by `dataclasses.replace`: one of another recipe must not be found here.
     _trainers: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Network, (self.name, self.architecture, self.recipe, self.options)
+        return Network, (self.name, self.architecture, self.recipe, self.options, self.loading)
 
     def describe(self) -> dict[str, Any]:
         return {
@@ -137,14 +142,15 @@ class Network:
 
     def _trainer(self, dataset: Dataset, subset_size: int, device: "torch.device") -> "Trainer":
         """The trainer of these data and this shape of steps: made once, because capturing a step costs many steps."""
-        from memfluence.learners._torch.images import load_images
+        from memfluence.learners._torch.streaming import image_source
         from memfluence.learners._torch.trainer import Trainer
 
         shape = step_shape(self.recipe, subset_size)
         key = (dataset.fingerprint, shape, str(device))
         if key not in self._trainers:
             self._trainers.clear()  # one model on the device at a time
-            data = load_images(dataset, self.recipe, device, flat=self.architecture == "linear")
+            flat = self.architecture == "linear"
+            data = image_source(dataset, self.recipe, device, batch=shape.batch, flat=flat, loading=self.loading)
             self._trainers[key] = Trainer(
                 self.architecture, self.options, self.recipe, data, dataset.n_classes, shape, device
             )

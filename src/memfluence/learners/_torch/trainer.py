@@ -3,7 +3,8 @@
 On a GPU the whole step (gather, crop, flip, forward, backward, update) is captured once in a CUDA graph and replayed.
 All that differs from step to step lies in tables on the device (order, crops, flips, rates) that the step reads at
 its own counter, so the host does nothing between steps, and a new trial refills the tables and the parameters in
-place. Elsewhere the same step is called as it is.
+place. Elsewhere the same step is called as it is. Images that the device cannot hold are brought to it step by step:
+`images.ImageSource` is where they come from.
 """
 
 import contextlib
@@ -17,7 +18,7 @@ import torch.nn.functional as functional
 from torch import nn
 
 from memfluence.learners._torch.architectures import build
-from memfluence.learners._torch.images import ImageData, crop_and_flip, scaling
+from memfluence.learners._torch.images import ImageSource, Split, crop_and_flip, scaling
 from memfluence.learners._torch.optimizers import Optimizer
 from memfluence.learners._torch.watch import Watch
 from memfluence.learners.recipes import Recipe
@@ -27,7 +28,6 @@ from memfluence.seeding import integer_seed
 
 __all__ = ["Trainer"]
 
-_EVALUATED_AT_ONCE = 2500
 _COMPILED_SHAPES = 64  # of convolutions, for muon: torch stops at 8, and an Inception has some 20
 _FITTED_TO = 2000  # images that a layer with `fit_to_images` is fitted to
 
@@ -40,7 +40,7 @@ class Trainer:
         architecture: str,
         options: dict[str, Any],
         recipe: Recipe,
-        data: ImageData,
+        data: ImageSource,
         n_classes: int,
         shape: StepShape,
         device: torch.device,
@@ -49,7 +49,6 @@ class Trainer:
         self._on_gpu = device.type == "cuda"
         bfloat16 = recipe.precision == "bfloat16" and self._on_gpu and torch.cuda.is_bf16_supported()
         self._dtype = torch.bfloat16 if bfloat16 else torch.float32
-        self._size = (int(data.train.shape[1]), int(data.train.shape[2]))
         with torch.random.fork_rng(devices=[]):  # layers draw when they are made; the user's generator is left alone
             model = full_precision_head(build(architecture, data.channels, n_classes, **options))
         self._model = model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -76,24 +75,26 @@ class Trainer:
     def train(self, trial: Trial, watch: Watch | None = None) -> None:
         """Train a new model on the trial's kept examples, from the start or from a checkpoint that the watch has."""
         watch = watch or Watch(trial.number)
-        self._fill_tables(trial)
+        order = self._fill_tables(trial)
         self._initialize(trial)
         self._model.train()
         if self._on_gpu and self._graph is None:
             self._capture()
             self._initialize(trial)
             self._model.train()
-        steps = len(self._rates)
-        with watch.over(self._state(), steps, self._device) as first:
-            for step in range(first, steps):
-                is_last = step % self._per_epoch == self._per_epoch - 1
-                if is_last and self._last < self._batch:
-                    self._step(self._last)
-                elif self._graph is not None:
+        with watch.over(self._state(), len(order), self._device) as first:
+            for step, width in enumerate(self._data.steps(self._rows(order, first)), start=first):
+                if self._graph is not None and width == self._batch:
                     self._graph.replay()
                 else:
-                    self._step(self._batch)
+                    self._step(width)
                 watch.after(step + 1)
+
+    def _rows(self, order: np.ndarray, first: int) -> Iterator[np.ndarray]:
+        """The examples of each step from the first one asked for on."""
+        for step in range(first, len(order)):
+            is_last = step % self._per_epoch == self._per_epoch - 1
+            yield order[step, : self._last if is_last else self._batch]
 
     def _state(self) -> list[torch.Tensor]:
         """All that a step changes, in place. The tables that it reads are the trial's and can be filled again."""
@@ -103,20 +104,23 @@ class Trainer:
     def scores(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits (n, n_classes) float32 of all training and of all test examples, on the device."""
         self._model.eval()
-        return self._scored(self._data.train), self._scored(self._data.test)
+        return self._scored("train"), self._scored("test")
 
     def is_finite(self) -> bool:
         return bool(torch.stack([parameter.isfinite().all() for parameter in self._parameters]).all())
 
-    def _scored(self, images: torch.Tensor) -> torch.Tensor:
+    def _scored(self, split: Split) -> torch.Tensor:
         found = []
-        for start in range(0, len(images), _EVALUATED_AT_ONCE):
-            scaled = self._scaled(images[start : start + _EVALUATED_AT_ONCE]).to(self._dtype)
+        for block in self._data.blocks(split):
+            scaled = self._scaled(block).to(self._dtype)
             found.append(self._predict(scaled).float())
         return torch.cat(found)
 
-    def _fill_tables(self, trial: Trial) -> None:
-        """What the trial's streams say: which examples in which order, how each is cropped and flipped."""
+    def _fill_tables(self, trial: Trial) -> np.ndarray:
+        """What the trial's streams say: which examples in which order, how each is cropped and flipped.
+
+        Gives the order, (steps, batch), for whoever has to bring the images.
+        """
         recipe, steps = self._recipe, len(self._rates)
         order_stream, augment_stream = trial.generator("order"), trial.generator("augment")
         order = np.zeros((recipe.epochs, self._per_epoch * self._batch), dtype=np.int32)
@@ -137,6 +141,7 @@ class Trainer:
         shift, factor = scaling(self._data, recipe, torch.from_numpy(trial.kept).to(self._device))
         self._shift.copy_(shift)
         self._factor.copy_(factor)
+        return order
 
     @torch.no_grad()
     def _initialize(self, trial: Trial) -> None:
@@ -157,7 +162,7 @@ class Trainer:
     def _some_kept(self, trial: Trial) -> torch.Tensor:
         """Scaled images (n, channels, height, width), evenly spread over those that the trial keeps."""
         chosen = trial.kept[:: max(1, len(trial.kept) // _FITTED_TO)][:_FITTED_TO]
-        return self._scaled(self._data.train[torch.from_numpy(chosen).to(self._device)])
+        return self._scaled(self._data.some(chosen))
 
     def _scaled(self, images: torch.Tensor) -> torch.Tensor:
         return ((images.float() - self._shift) * self._factor).permute(0, 3, 1, 2)
@@ -165,15 +170,16 @@ class Trainer:
     def _step(self, width: int) -> None:
         rows = self._order.index_select(0, self._position)[0, :width]  # (width,)
         crops = self._crops.index_select(0, self._position)[0, :, :width].int()  # (3, width)
+        padded, own = self._data.batch(rows)
         images = self._images(
-            self._data.padded,
-            rows,
+            padded,
+            own,
             crops[0],
             crops[1],
             crops[2].bool(),
             self._shift,
             self._factor,
-            self._size,
+            self._data.size,
             self._dtype,
         )
         loss = self._loss(images, self._data.labels.index_select(0, rows))
