@@ -27,7 +27,7 @@ from memfluence import designs
 from memfluence.datasets import Dataset, from_arrays
 from memfluence.learners import resolve
 from memfluence.learners._torch.captured_training import captured_training
-from memfluence.learners._torch.trainer import kernels
+from memfluence.learners._torch.device import kernels
 
 KINDS = {
     "products and convolutions": ("gemm", "xmma", "nvjet", "cutlass", "convolve", "dgrad", "wgrad", "splitk"),

@@ -36,6 +36,7 @@ class Layer(NamedTuple):
 
 
 LAYERS = [
+    Layer(64, 32),
     Layer(128, 32, pool=True),
     Layer(128, 16),
     Layer(128, 16, residual=True),

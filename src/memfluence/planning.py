@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from memfluence.datasets import LazyImages
 from memfluence.engines import groups_of, one_thread
 from memfluence.errors import LearnerError
 from memfluence.records import EXTRA_COLUMNS, Failure
@@ -54,6 +55,7 @@ def plan(
     bits = 2 * packed_width(info.n_train) + packed_width(info.n_test)
     extras = sum(_BYTES[kind] * (info.n_train + info.n_test) for kind in info.record for _ in EXTRA_COLUMNS[kind][:1])
     seconds = _pilot(campaign) if pilot else None
+    in_files = [x for x in (campaign.dataset.x_train, campaign.dataset.x_test) if isinstance(x, LazyImages)]
     return {
         "dataset": info.dataset["name"],
         "n_train": info.n_train,
@@ -67,6 +69,7 @@ def plan(
         "disk_bytes": info.trials * (bits + extras),  # before compression
         "memory_bytes_to_estimate": _BASE_BYTES + 3 * info.trials * bits,  # packed trials, and their transposes
         "memory_bytes_full_matrix": 8 * info.n_train * info.n_test,
+        "decoded_bytes": sum(images.nbytes for images in in_files) if in_files else None,  # of images in files
         "largest_stderr": max(_largest_stderr(info, kind.keep) for kind in info.kinds),
     }
 

@@ -31,7 +31,10 @@ def npz(tmp_path):
         ("digits:here", "digits takes no path"),
         ("npz:", "'npz:' does not say where the data are; write it as 'npz:FILE'"),
         ("mnist", "write it as 'mnist:DIR'"),
-        ("imagenet:/x", "is not in this version; folder:DIR"),
+        ("imagenet:", "write it as .imagenet:DIR."),
+        ("imagenet:/x?size=300&shorter=200", "'shorter' must be between 300 and"),
+        ("folder:/x?lazy=maybe", "'lazy' must be true or false; got 'maybe'"),
+        ("folder:/x?lazy=true", "lazy=true needs a size"),
         ("digits?seed=1", "digits has no option 'seed'; its options: none"),
         ("longtail?n_trian=60", r"no option 'n_trian' \(did you mean 'n_train'\?\); its options: n_train, n_test"),
         ("longtail?n_train=6.5", "'n_train' must be an integer; got '6.5'"),
@@ -89,7 +92,7 @@ def test_missing_file(tmp_path):
         load(f"npz:{tmp_path}/none.npz")
     with pytest.raises(DatasetError, match="is a folder, not a file"):
         load(f"npz:{tmp_path}")
-    for scheme in ("mnist", "cifar10", "cifar100", "folder"):
+    for scheme in ("mnist", "cifar10", "cifar100", "folder", "imagenet"):
         with pytest.raises(DatasetError, match=f"{tmp_path}/none does not exist"):
             load(f"{scheme}:{tmp_path}/none")
 

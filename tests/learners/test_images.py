@@ -12,10 +12,10 @@ from memfluence.datasets import Dataset, from_arrays
 from memfluence.errors import LearnerError
 from memfluence.learners._torch.images import (
     ImageData,
-    _channel_statistics,
-    _padded,
+    channel_statistics,
     crop_and_flip,
     load_images,
+    padded_images,
     scaling,
 )
 from memfluence.learners.recipes import Recipe
@@ -42,7 +42,7 @@ def random_images(*shape: int, dtype: Any = np.uint8) -> np.ndarray:
 @pytest.mark.parametrize(("mode", "numpys"), [("zeros", "constant"), ("reflect", "reflect")])
 def test_padding_is_numpys(mode: str, numpys: Any, dtype: Any, padding: int) -> None:
     images = random_images(5, 4, 6, 3, dtype=dtype)
-    found = _padded(torch.from_numpy(images), padding, mode)
+    found = padded_images(torch.from_numpy(images), padding, mode)
     around = ((0, 0), (padding, padding), (padding, padding), (0, 0))
     assert np.array_equal(found.numpy(), np.pad(images, around, mode=numpys))
     assert found.numpy().dtype == dtype
@@ -154,18 +154,18 @@ def test_a_channel_that_is_constant_among_the_kept_is_only_centred() -> None:
 def test_rounding_makes_no_deviation() -> None:
     """Sums of thousands of equal squares are rounded: what is constant must not be blown up by what that leaves."""
     values = torch.rand(200, generator=torch.Generator().manual_seed(0)) * 3
-    mean, deviation = _channel_statistics(values.expand(35000, 1, 1, 200))
+    mean, deviation = channel_statistics(values.expand(35000, 1, 1, 200).split(4096))
     assert torch.equal(mean, values)
     assert not deviation.any()
     far = 1e6 + torch.arange(9.0).view(9, 1, 1, 1)  # small beside its mean
-    mean, deviation = _channel_statistics(far)
+    mean, deviation = channel_statistics([far])
     assert (mean.item(), deviation.item()) == (1e6 + 4, pytest.approx(np.arange(9).std(), rel=1e-6))
 
 
 @pytest.mark.parametrize("many", [4096, 4097])
 def test_statistics_do_not_depend_on_blocks(many: int) -> None:
     x = torch.from_numpy(random_images(many, 1, 2, 3))
-    mean, deviation = _channel_statistics(x)
+    mean, deviation = channel_statistics(x.split(4096))
     np.testing.assert_allclose(mean.numpy(), x.double().mean(dim=(0, 1, 2)).numpy(), rtol=1e-6)
     np.testing.assert_allclose(deviation.numpy(), x.double().std(dim=(0, 1, 2), correction=0).numpy(), rtol=1e-6)
 

@@ -320,7 +320,8 @@ def test_factories_that_make_no_usable_module(make: Any, message: str) -> None:
             Dropping,
             "fast",
             {"nothing": 3},
-            r"no setting 'nothing'\. Its architecture has depth, width; its recipe",
+            r"no setting 'nothing'\. Its architecture has depth, width; any network has decode_workers, group, images;"
+            r" its recipe has alternate_flips, batch, .*, flip, label_smoothing, ",
         ),
         (Dropping, "fast", {"width": "wide"}, "'width' of Dropping@fast must be an integer; got 'wide'"),
         (Dropping, "fast", {"epochs": 0}, "'epochs' of the recipe must be an integer of at least 1"),
@@ -432,7 +433,7 @@ def test_a_step_that_cannot_be_compiled_may_still_be_captured(monkeypatch: pytes
 
 @pytest.mark.usefixtures("imitated_graphs")
 def test_too_little_memory_is_no_reason_to_fall_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    def exhausted(*_: Any) -> None:
+    def exhausted(*_: Any, **__: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     data, trials = clouds(), random_trials([28])

@@ -16,11 +16,13 @@ from torch import nn
 from memfluence.datasets import Dataset, from_arrays
 from memfluence.errors import LearnerError
 from memfluence.learners import MLP, Learner, network, resolve
+from memfluence.learners._torch import images as images_module
 from memfluence.learners._torch import trainer as trainer_module
 from memfluence.learners._torch.architectures import ARCHITECTURES, build
+from memfluence.learners._torch.device import kernels
 from memfluence.learners._torch.fresh_models import full_precision_head
 from memfluence.learners._torch.images import load_images
-from memfluence.learners._torch.trainer import Trainer, kernels
+from memfluence.learners._torch.trainer import Trainer
 from memfluence.learners.network import Network
 from memfluence.learners.recipes import LEARNER_PRESETS, PRESETS, Recipe
 from memfluence.learners.schedules import rates, step_shape
@@ -345,7 +347,7 @@ def test_muon_trains() -> None:
 
 def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = scores(small(), pictures(), kept_trials(20))[0]
-    monkeypatch.setattr(trainer_module, "_EVALUATED_AT_ONCE", 7)
+    monkeypatch.setattr(images_module, "_EVALUATED_AT_ONCE", 7)
     np.testing.assert_allclose(scores(small(), pictures(), kept_trials(20))[0], whole, rtol=1e-5, atol=1e-6)
 
 
@@ -527,10 +529,10 @@ def test_options_of_a_preset_hold_unless_they_are_set(monkeypatch: pytest.Monkey
         (
             "resnet9",
             {"epoch": "3"},
-            r"resnet9@fast has no setting 'epoch'; did you mean 'epochs'\? Its architecture has whiten, width; its",
+            r"resnet9@fast has no setting 'epoch'; did you mean 'epochs'\? Its architecture has whiten, width; any",
         ),
         ("resnet9", {"widht": "3"}, r"resnet9@fast has no setting 'widht'; did you mean 'width'\?"),
-        ("resnet18", {"width": "3"}, r"resnet18@paper has no setting 'width'. Its architecture has none; its recipe"),
+        ("resnet18", {"width": "3"}, r"resnet18@paper has no setting 'width'. Its architecture has none; any network"),
         ("resnet9", {"width": "wide"}, "'width' of resnet9@fast must be an integer; got 'wide'"),
         ("resnet9", {"epochs": "0"}, "'epochs' of the recipe must be an integer of at least 1; got 0"),
         ("resnet50@paper", {"normalization": "imagenet"}, "one of fixed, subset, dataset, unit, none"),
@@ -544,7 +546,7 @@ def test_presets_that_are_not_there(name: str, settings: dict[str, str], message
 
 def test_an_object_takes_no_settings_of_its_recipe() -> None:
     with pytest.raises(
-        LearnerError, match=r"Network has no setting 'epochs'.* architecture, group, name, options, recipe\."
+        LearnerError, match=r"Network has no setting 'epochs'.* architecture, group, loading, name, options, recipe\."
     ):
         resolve(small(), {"epochs": "3"})
 
@@ -702,7 +704,7 @@ def imitated_graphs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
     monkeypatch.setattr(torch.cuda, "current_stream", Stream)
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
-    monkeypatch.setattr(torch.cuda, "graph", lambda graph: nullcontext())
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph, stream: nullcontext())
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     return replays
 

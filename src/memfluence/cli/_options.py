@@ -35,7 +35,7 @@ DatasetArgument = Annotated[
     str,
     typer.Argument(
         metavar="DATASET",
-        help="digits, longtail, npz:FILE, mnist:DIR, cifar10:DIR, cifar100:DIR, folder:DIR or hf:NAME.",
+        help="digits, longtail, npz:FILE, mnist:DIR, cifar10:DIR, cifar100:DIR, folder:DIR, imagenet:DIR or hf:NAME.",
         show_default=False,
     ),
 ]

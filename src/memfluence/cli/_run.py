@@ -155,6 +155,8 @@ def plan(
     if found["seconds"] is not None:
         per_trial = duration(found["seconds_per_trial"])
         say(f"  time    {duration(found['seconds'])} with {workers} worker(s), {per_trial} a trial (pilot)")
+    if found["decoded_bytes"] is not None:
+        say(f"  images  {size(found['decoded_bytes'])} decoded; more than fits the device is decoded batch by batch")
     say(
         f"  disk    {size(found['disk_bytes'])} before compression",
         f"  memory  {size(found['memory_bytes_to_estimate'])} to estimate;"

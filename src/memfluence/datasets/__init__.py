@@ -11,14 +11,17 @@ from memfluence.datasets._folder import load_folder
 from memfluence.datasets._huggingface import OPTIONS as HUGGINGFACE_OPTIONS
 from memfluence.datasets._huggingface import is_local, load_huggingface
 from memfluence.datasets._idx import load_mnist
+from memfluence.datasets._imagenet import OPTIONS as IMAGENET_OPTIONS
+from memfluence.datasets._imagenet import load_imagenet
 from memfluence.datasets._images import to_images
+from memfluence.datasets._lazy import LazyImages
 from memfluence.datasets._longtail import OPTIONS as LONGTAIL_OPTIONS
 from memfluence.datasets._longtail import load_longtail
 from memfluence.datasets._npz import load_npz
 from memfluence.datasets._spec import Source, absolute, close_match, parse_options, split_spec, with_options
 from memfluence.errors import DatasetError
 
-__all__ = ["Dataset", "as_dataset", "from_arrays", "load", "to_images"]
+__all__ = ["Dataset", "LazyImages", "as_dataset", "from_arrays", "load", "to_images"]
 
 _SOURCES: dict[str, Source] = {
     "digits": Source("digits", load_digits),
@@ -28,23 +31,19 @@ _SOURCES: dict[str, Source] = {
     "cifar10": Source("cifar10:DIR", load_cifar10, "path"),
     "cifar100": Source("cifar100:DIR", load_cifar100, "path"),
     "folder": Source("folder:DIR", load_folder, "path", FOLDER_OPTIONS),
+    "imagenet": Source("imagenet:DIR", load_imagenet, "path", IMAGENET_OPTIONS),
     "hf": Source("hf:NAME", load_huggingface, "text", HUGGINGFACE_OPTIONS),
 }
 
 
 def load(spec: str, **options: Any) -> Dataset:
     """The dataset that a text names: `digits`, `longtail`, `npz:FILE`, `mnist:DIR`, `cifar10:DIR`, `cifar100:DIR`,
-    `folder:DIR` or `hf:NAME`.
+    `folder:DIR`, `imagenet:DIR` or `hf:NAME`.
 
     Options stand in the text (`longtail?n_train=60&flip=0.1`) or are given by keyword. `Dataset.name` is the
     text with all options and with absolute paths: it alone loads the same data again.
     """
     scheme, place, texts = split_spec(spec)
-    if scheme == "imagenet":
-        raise DatasetError(
-            f"{spec}: imagenet: is not in this version; folder:DIR reads train/CLASS/ and val/CLASS/ if the images,"
-            " scaled with ?size=..., fit in memory."
-        )
     source = _SOURCES.get(scheme)
     if source is None:
         raise _unknown(spec, scheme)

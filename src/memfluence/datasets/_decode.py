@@ -1,16 +1,17 @@
-"""Pillow images of one dataset as one array of bytes per split."""
+"""Pillow images as arrays of bytes: all of a dataset, or one."""
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from memfluence.errors import DatasetError
 
-__all__ = ["Picture", "stack_pictures"]
+__all__ = ["Picture", "square_picture", "stack_pictures"]
 
 _GREY = {"1", "L", "LA", "La"}
 _DEEP = ("I", "F")  # 16-bit, 32-bit and float pixels: no rule says what their black and white are
@@ -34,10 +35,7 @@ def stack_pictures(splits: Mapping[str, Sequence[Picture]], size: int | None, na
     first: tuple[str, tuple[int, int]] | None = None
     for picture in (picture for pictures in splits.values() for picture in pictures):
         mode, extent = _opened(picture, name, lambda image: (image.mode, image.size))
-        if mode.startswith(_DEEP):
-            raise DatasetError(
-                f"{name}: {picture.where} has pixels of more than 8 bits (mode {mode}); save the images with 8 bits."
-            )
+        _check_depth(mode, picture.where, name)
         grey = grey and mode in _GREY
         first = first or (picture.where, extent)
         if size is None and extent != first[1]:
@@ -54,6 +52,34 @@ def stack_pictures(splits: Mapping[str, Sequence[Picture]], size: int | None, na
             array[row] = _opened(picture, name, lambda image: _pixels(image, grey, size))
         arrays[split] = array
     return arrays
+
+
+def square_picture(path: str, size: int, shorter: int, name: str) -> np.ndarray:
+    """The middle (size, size, 3) uint8 of an image file whose shorter side is scaled to `shorter`, in RGB.
+
+    A JPEG is decoded at 1/2, 1/4 or 1/8 of its size where that is no smaller than asked for, which is several times
+    faster. Complaints about metadata, which some of ImageNet's files give rise to, are not shown.
+    """
+    from PIL import Image
+
+    def read(image: Any) -> tuple[str, np.ndarray | None]:
+        if image.mode.startswith(_DEEP):
+            return image.mode, None
+        image.draft("RGB", (shorter, shorter))
+        return image.mode, _scaled(image.convert("RGB"), size, shorter)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        mode, pixels = _opened(Picture(path, partial(Image.open, path)), name, read)
+    _check_depth(mode, path, name)
+    return np.asarray(pixels)
+
+
+def _check_depth(mode: str, where: str, name: str) -> None:
+    if mode.startswith(_DEEP):
+        raise DatasetError(
+            f"{name}: {where} has pixels of more than 8 bits (mode {mode}); save the images with 8 bits."
+        )
 
 
 def _opened(picture: Picture, name: str, read: Callable[[Any], Any]) -> Any:
@@ -76,13 +102,18 @@ def _opened(picture: Picture, name: str, read: Callable[[Any], Any]) -> Any:
 
 
 def _pixels(image: Any, grey: bool, size: int | None) -> np.ndarray:
+    converted = image.convert("L" if grey else "RGB")
+    return np.asarray(converted) if size is None else _scaled(converted, size, size)
+
+
+def _scaled(image: Any, size: int, shorter: int) -> np.ndarray:
+    """The middle (size, size) of an image whose shorter side is scaled to `shorter`."""
     from PIL import Image
 
-    converted = image.convert("L" if grey else "RGB")
-    if size is not None and converted.size != (size, size):
-        width, height = converted.size
-        shorter = min(width, height)
-        left, top = (width - shorter) / 2, (height - shorter) / 2
-        box = (left, top, left + shorter, top + shorter)  # cutting first is the same picture for less work
-        converted = converted.resize((size, size), Image.Resampling.BILINEAR, box=box)
-    return np.asarray(converted)
+    width, height = image.size
+    if (width, height) == (size, size) and size == shorter:
+        return np.asarray(image)
+    cut = min(width, height) * size / shorter
+    left, top = (width - cut) / 2, (height - cut) / 2
+    box = (left, top, left + cut, top + cut)  # cutting first is the same picture for less work
+    return np.asarray(image.resize((size, size), Image.Resampling.BILINEAR, box=box))

@@ -2,7 +2,8 @@
 
 Text is the same in a list, an array or a pandas Series; numbers are the same in either byte order or memory order,
 in NumPy or torch; a sparse matrix is the same in every format. The type of numbers counts (a float32 is not a
-float64), and so do a table's column names, because learners see them.
+float64), and so do a table's column names, because learners see them. Images that stay in their files say themselves
+what stands for their content.
 """
 
 import hashlib
@@ -33,6 +34,8 @@ def _add(hasher: Any, value: Any) -> None:
         _add_bytes(hasher, b"b", bytes(value))
     elif value is None or isinstance(value, bool | int | float | complex):
         _add_bytes(hasher, b"n", repr(value).encode())
+    elif hasattr(value, "fingerprinted"):
+        _add(hasher, value.fingerprinted)
     elif hasattr(value, "iloc"):
         _add_table(hasher, value)
     elif hasattr(value, "tocsr"):

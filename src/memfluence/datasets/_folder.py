@@ -1,72 +1,54 @@
-"""`folder:DIR`: images in train/CLASS/ and test/CLASS/, read into memory."""
+"""`folder:DIR`: images in train/CLASS/ and test/CLASS/, read into memory or, with `lazy`, decoded as they are used."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from memfluence.datasets._dataset import Dataset, from_arrays
 from memfluence.datasets._decode import Picture, stack_pictures
-from memfluence.datasets._spec import check_between
+from memfluence.datasets._lazy import lazy_dataset
+from memfluence.datasets._spec import check_between, true_or_false
+from memfluence.datasets._tree import check_folder, list_classes
 from memfluence.errors import DatasetError
 
 __all__ = ["OPTIONS", "load_folder"]
 
-OPTIONS = {"size": int}
+OPTIONS: dict[str, Callable[[str], Any]] = {"size": int, "lazy": true_or_false}
 
-_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}
 _LAYOUT = "expected train/CLASS/IMAGE and test/CLASS/IMAGE (val is accepted for test)"
 
 
-def load_folder(folder: Path, name: str, *, size: int | None = None) -> Dataset:
+def load_folder(folder: Path, name: str, *, size: int | None = None, lazy: bool = False) -> Dataset:
     """The images as uint8, (n, h, w) if all are grey and (n, h, w, 3) otherwise, sorted by class and file name.
 
     Labels are the names of the class folders, ids the paths within `folder`. Hidden files and files without an image's
     suffix are ignored. With `size` every image is scaled so that its shorter side has `size` pixels, and the
-    middle square is kept; without it, all images must have one size.
+    middle square is kept; without it, all images must have one size. With `lazy`, which needs a `size`, the images are
+    `LazyImages`, (n, size, size, 3) always: for folders larger than memory.
     """
     from PIL import Image
 
     if size is not None:
         check_between(name, "size", size, 1, 8192)
-    if not folder.is_dir():
-        found = "is a file, not a folder" if folder.exists() else "does not exist"
-        raise DatasetError(f"{name}: {folder} {found}; {_LAYOUT}.")
-    paths = {"train": _images(folder, ("train",), name), "test": _images(folder, ("test", "val"), name)}
-    ids = {split: [path.relative_to(folder).as_posix() for path in files] for split, files in paths.items()}
-    arrays = stack_pictures(
-        {split: [Picture(str(path), partial(Image.open, path)) for path in files] for split, files in paths.items()},
-        size,
-        name,
-    )
+    elif lazy:
+        raise DatasetError(f"{name}: lazy=true needs a size for all images; add &size=224, say.")
+    check_folder(folder, name, _LAYOUT)
+    train, test = (list_classes(folder, split, name, _LAYOUT) for split in (("train",), ("test", "val")))
+    if lazy and size is not None:
+        return lazy_dataset(train, test, name, size=size, shorter=size)
+    pictures = {}
+    for split, (files, _) in (("train", train), ("test", test)):
+        paths = map(files.path, range(len(files)))
+        pictures[split] = [Picture(path, partial(Image.open, path)) for path in paths]
+    arrays = stack_pictures(pictures, size, name)
     return from_arrays(
         arrays["train"],
-        [path.parent.name for path in paths["train"]],
+        train[1],
         arrays["test"],
-        [path.parent.name for path in paths["test"]],
+        test[1],
         name=name,
         value_range=(0, 255),
-        train_ids=ids["train"],
-        test_ids=ids["test"],
+        train_ids=list(train[0]),
+        test_ids=list(test[0]),
     )
-
-
-def _images(folder: Path, spellings: tuple[str, ...], name: str) -> list[Path]:
-    split = next((folder / spelling for spelling in spellings if (folder / spelling).is_dir()), None)
-    if split is None:
-        raise DatasetError(f"{name}: {folder} has no folder {spellings[0]}/; {_LAYOUT}.")
-    classes = sorted(entry for entry in split.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-    if not classes:
-        raise DatasetError(f"{name}: {split} has no class folders; {_LAYOUT}.")
-    images = []
-    for folder_of_class in classes:
-        found = sorted(
-            entry
-            for entry in folder_of_class.iterdir()
-            if entry.suffix.lower() in _SUFFIXES and not entry.name.startswith(".") and entry.is_file()
-        )
-        if not found:
-            raise DatasetError(
-                f"{name}: {folder_of_class} holds no images; add some"
-                f" ({', '.join(sorted(_SUFFIXES))}) or remove the folder."
-            )
-        images += found
-    return images

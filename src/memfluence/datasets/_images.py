@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from memfluence.datasets._lazy import LazyImages
+
 __all__ = ["to_images"]
 
 _CHANNELS = (1, 3)
@@ -17,6 +19,8 @@ def to_images(
     Images are arrays (n, h, w), (n, h, w, c) or (n, c, h, w) with c = 1 or 3, in numbers whose `value_range` is
     known (for uint8 it is 0..255 unless given). With `rows` only those are converted.
     """
+    if isinstance(inputs, LazyImages):
+        inputs, rows = inputs[slice(None) if rows is None else rows], None
     if not isinstance(inputs, np.ndarray) or inputs.dtype.kind not in "buif" or inputs.ndim not in (3, 4):
         return None
     if value_range is None:

@@ -63,6 +63,8 @@ def first_not_finite(inputs: Any) -> int | None:
         rows = entries.row[~np.isfinite(entries.data)] if entries.data.dtype.kind in "fc" else entries.row[:0]
         return int(rows.min()) if len(rows) else None
     if hasattr(inputs, "shape") and hasattr(inputs, "dtype"):
+        if getattr(inputs.dtype, "kind", "O") in "biu":  # has no such values; and images in files stay there
+            return None
         for start, block in blocks(inputs):
             if block.dtype.kind in "fc":
                 bad = ~np.isfinite(block).reshape(len(block), -1).all(axis=1)  # (rows,)

@@ -10,7 +10,16 @@ from urllib.parse import quote, unquote
 from memfluence.datasets._dataset import Dataset
 from memfluence.errors import DatasetError
 
-__all__ = ["Source", "absolute", "check_between", "close_match", "parse_options", "split_spec", "with_options"]
+__all__ = [
+    "Source",
+    "absolute",
+    "check_between",
+    "close_match",
+    "parse_options",
+    "split_spec",
+    "true_or_false",
+    "with_options",
+]
 
 
 @dataclass(frozen=True)
@@ -20,7 +29,7 @@ class Source:
     form: str  # for messages: "npz:FILE"
     load: Callable[..., Dataset]  # load([place,] name, **options)
     place: Literal["none", "path", "text"] = "none"
-    options: Mapping[str, type] = field(default_factory=dict)
+    options: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)  # what reads each
 
 
 def split_spec(spec: str) -> tuple[str, str, dict[str, str]]:
@@ -56,9 +65,16 @@ def parse_options(options: Mapping[str, str], source: Source, spec: str) -> dict
         try:
             parsed[key] = kind(text)
         except ValueError:
-            expected = {int: "an integer", float: "a number"}.get(kind, "a text")
+            expected = {int: "an integer", float: "a number", true_or_false: "true or false"}.get(kind, "a text")
             raise DatasetError(f"{spec}: the option {key!r} must be {expected}; got {text!r}.") from None
     return parsed
+
+
+def true_or_false(text: str) -> bool:
+    """An option that is on or off; a ValueError where the text says neither."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError(text)
+    return text.lower() == "true"
 
 
 def with_options(head: str, options: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from memfluence.errors import LearnerError
+from memfluence.errors import DatasetError, LearnerError
 from memfluence.learners._predictions import UnusableReturnError
 from memfluence.records import Failure, Outcome, Trial
 
@@ -21,8 +21,9 @@ _EXITED = (
 def one_by_one(trials: Sequence[Trial], outcome_of: Callable[[Trial], Outcome]) -> Iterator[Outcome | Failure]:
     """Each trial's outcome; a trial that raises gives a `Failure` and the others go on. A warning is shown once.
 
-    A `LearnerError` ends the group: the learner cannot do what is asked, whatever the subset. So does what
-    is no `Exception` (an interrupt, an engine that stops its worker), except `SystemExit`: it would end the run unseen.
+    A `LearnerError` ends the group: the learner cannot do what is asked, whatever the subset. So do a `DatasetError`,
+    such as that of a damaged image, and what is no `Exception` (an interrupt, an engine that stops its worker),
+    except `SystemExit`: it would end the run unseen.
     """
     for trial in trials:
         result: Outcome | Failure
@@ -32,7 +33,7 @@ def one_by_one(trials: Sequence[Trial], outcome_of: Callable[[Trial], Outcome]) 
             try:
                 with _warnings_once():
                     result = outcome_of(trial)
-            except LearnerError:
+            except (LearnerError, DatasetError):
                 raise
             except UnusableReturnError as error:
                 result = Failure(trial.number, str(error), traceback.format_exc())

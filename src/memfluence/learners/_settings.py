@@ -28,17 +28,26 @@ def parse_settings(learner: type[Any], settings: Mapping[str, Any]) -> dict[str,
 
 
 def parse_options(
-    learner: str, options: Mapping[str, inspect.Parameter], settings: Mapping[str, Any], recipe: Iterable[str]
+    learner: str,
+    options: Mapping[str, inspect.Parameter],
+    settings: Mapping[str, Any],
+    *,
+    recipe: Iterable[str],
+    general: Iterable[str],
 ) -> dict[str, Any]:
     """Options of an architecture: text is read by the annotation, else by the type of the default, else as a literal.
 
-    `recipe` are the settings that the recipe has, for the message about one that neither of them has.
+    `recipe` are the settings that the recipe has and `general` those of any network, for the message about one that
+    is none of these.
     """
     parsed: dict[str, Any] = {}
     for setting, value in settings.items():
         if setting not in options:
-            listing = f"Its architecture has {', '.join(sorted(options)) or 'none'}; its recipe has"
-            known_or_error(setting, recipe, f"{learner} has no setting", listing, also=options)
+            listing = (
+                f"Its architecture has {', '.join(sorted(options)) or 'none'}; any network has"
+                f" {', '.join(sorted(general))}; its recipe has"
+            )
+            known_or_error(setting, recipe, f"{learner} has no setting", listing, also=[*options, *general])
         kinds = (options[setting].annotation, type(options[setting].default))
         kind = next((kind for kind in kinds if kind in _BY_TYPE), None)
         if kind is None:

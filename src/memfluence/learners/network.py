@@ -5,6 +5,7 @@ is tested.
 """
 
 import time
+import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -12,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memfluence.datasets import Dataset
-from memfluence.errors import LearnerError
+from memfluence.errors import DatasetError, LearnerError
 from memfluence.learners._factory import ModuleFactory
+from memfluence.learners._loading_images import ImageLoading
+from memfluence.learners._lone_examples import lone_examples_explained
 from memfluence.learners._one_by_one import NOTHING_KEPT, one_by_one
 from memfluence.learners._outcomes import needs_scores, outcome_from_codes, outcome_from_scores
 from memfluence.learners._settings import is_integer
@@ -25,6 +28,7 @@ from memfluence.records import Failure, Outcome, PartWay, Trial
 if TYPE_CHECKING:
     import torch
 
+    from memfluence.learners._torch.images import ImageSource
     from memfluence.learners._torch.trainer import Trainer
     from memfluence.learners._torch.watch import Watch
 
@@ -44,6 +48,7 @@ class Network:
     architecture: str | ModuleFactory
     recipe: Recipe
     options: dict[str, Any] = field(default_factory=dict)
+    loading: ImageLoading = field(default_factory=ImageLoading)  # no part of `describe`: the bits are the same
     # Models trained at once: for those so small that calls take the time, not arithmetic. By sgd, in float32, without
     # dropout, not captured. Fixed in a run; it changes rounding alone, so it is no part of the identity.
     group: int = 1
@@ -57,7 +62,7 @@ class Network:
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Network, (self.name, self.architecture, self.recipe, self.options, self.group)
+        return Network, (self.name, self.architecture, self.recipe, self.options, self.loading, self.group)
 
     def describe(self) -> dict[str, Any]:
         own = None if isinstance(self.architecture, str) else self.architecture
@@ -89,8 +94,7 @@ class Network:
         report: Callable[[PartWay], None] | None = None,
     ) -> Iterator[Outcome | Failure]:
         """`train`, which goes on from checkpoints and says how far it is."""
-        from memfluence.learners._torch.device import one_thread, torch_device
-        from memfluence.learners._torch.trainer import kernels
+        from memfluence.learners._torch.device import kernels, one_thread, torch_device
         from memfluence.learners._torch.watch import Watch
 
         chosen = torch_device(device)
@@ -129,24 +133,29 @@ class Network:
 
         from memfluence.learners._torch.device import device_name
         from memfluence.learners._torch.group_trainer import GroupTrainer
-        from memfluence.learners._torch.images import load_images
 
         started, key = time.perf_counter(), (dataset.fingerprint, shape, str(device), len(trials))
         try:
             if key not in self._trainers:
                 self._trainers.clear()
-                data = load_images(dataset, self.recipe, device, flat=self.architecture == "linear")
+                data = self._images(dataset, len(trials) * shape.batch, device)
                 self._trainers[key] = GroupTrainer(
                     len(trials), self.architecture, self.options, self.recipe, data, dataset.n_classes, shape, device
                 )
             trainer: GroupTrainer = self._trainers[key]
-            trainer.train(trials)
+            with lone_examples_explained(self.recipe, len(trials[0].kept)):
+                trainer.train(trials)
             scores = [of_split.cpu().numpy() for of_split in trainer.scores()]  # (models, n, n_classes) each
         except torch.OutOfMemoryError as error:
             raise LearnerError(
                 f"the GPU's memory does not hold {len(trials)} models of {self.name} at once;"
                 f" train fewer, for example with --set group={max(1, len(trials) // 2)}."
             ) from error
+        except (LearnerError, DatasetError):
+            raise
+        except Exception as error:
+            message, trace = f"{type(error).__name__}: {error}", traceback.format_exc()
+            return {trial.number: Failure(trial.number, message, trace) for trial in trials}
         seconds, name = (time.perf_counter() - started) / len(trials), device_name(device)
         results: dict[int, Outcome | Failure] = {}
         for k, (trial, finite) in enumerate(zip(trials, trainer.finite())):
@@ -174,7 +183,8 @@ class Network:
         try:
             trainer = self._trainer(dataset, len(trial.kept), device)
             with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-                trainer.train(trial, watch)
+                with lone_examples_explained(self.recipe, len(trial.kept)):
+                    trainer.train(trial, watch)
                 train_scores, test_scores = trainer.scores()  # (n, n_classes) each
         except torch.OutOfMemoryError as error:  # here, because `one_by_one` would take it for the trial's own failure
             raise LearnerError(
@@ -194,19 +204,24 @@ class Network:
 
     def _trainer(self, dataset: Dataset, subset_size: int, device: "torch.device") -> "Trainer":
         """The trainer of these data and this shape of steps: made once, because capturing a step costs many steps."""
-        from memfluence.learners._torch.images import load_images
         from memfluence.learners._torch.trainer import Trainer
 
         shape = step_shape(self.recipe, subset_size)
         key = (dataset.fingerprint, shape, str(device))
         if key not in self._trainers:
             self._trainers.clear()  # one model on the device at a time
-            data = load_images(dataset, self.recipe, device, flat=self.architecture == "linear")
+            data = self._images(dataset, shape.batch, device)
             self._trainers[key] = Trainer(
                 self.architecture, self.options, self.recipe, data, dataset.n_classes, shape, device
             )
         trainer: Trainer = self._trainers[key]
         return trainer
+
+    def _images(self, dataset: Dataset, batch: int, device: "torch.device") -> "ImageSource":
+        from memfluence.learners._torch.streaming import image_source
+
+        flat = self.architecture == "linear"
+        return image_source(dataset, self.recipe, device, batch=batch, flat=flat, loading=self.loading)
 
 
 @dataclass(frozen=True)

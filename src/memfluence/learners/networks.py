@@ -7,6 +7,7 @@ from typing import Any
 
 from memfluence.errors import LearnerError
 from memfluence.learners._factory import ModuleFactory
+from memfluence.learners._loading_images import ImageLoading
 from memfluence.learners._settings import parse_options, parse_settings
 from memfluence.learners.mlp import MLP
 from memfluence.learners.network import Network
@@ -40,7 +41,8 @@ def network(factory: Callable[..., Any], recipe: str | Recipe = "fast", **settin
     called with `in_channels` and `n_classes` (or `num_classes`) where it has parameters of these names. `recipe` is a
     name of `recipes.PRESETS` ("fast", "cifar100", "mnist", "imagenet"), "paper", or a `Recipe`. `settings` change
     numbers of the recipe or, where the recipe has none of that name, are other parameters of the factory. `group=K`
-    trains K small models at once, where they have no dropout: see `Network`.
+    trains K small models at once, where they have no dropout: see `Network`. `images` and `decode_workers` are about
+    images that stay in their files: see `ImageLoading`.
 
     A trial's model is made with torch's generator seeded by the trial, and what it draws in training (dropout) too.
     What is random about a model must lie in its parameters and buffers: those are what a new trial draws anew.
@@ -75,15 +77,22 @@ def _of_factory(factory: ModuleFactory, name: str, recipe: Recipe, settings: Map
 def _with_settings(
     plain: Network, settings: Mapping[str, Any], options: Callable[[], Mapping[str, inspect.Parameter]]
 ) -> Network:
-    """Settings that the recipe has change it; the others are options of the architecture, if it has them."""
-    known = {one.name for one in fields(Recipe)}
-    of_recipe = {name: value for name, value in settings.items() if name in known}
-    own = parse_settings(Network, {name: value for name, value in settings.items() if name == "group"})
-    others = {name: value for name, value in settings.items() if name not in {*known, *own}}
-    changed = replace(plain, recipe=override(plain.recipe, of_recipe), **own)
+    """Settings that recipes or all networks have are these; the others are options of the architecture."""
+    of_recipe, of_loading = ({one.name for one in fields(kind)} for kind in (Recipe, ImageLoading))
+
+    def chosen(names: set[str]) -> dict[str, Any]:
+        return {name: value for name, value in settings.items() if name in names}
+
+    changed = replace(
+        plain,
+        recipe=override(plain.recipe, chosen(of_recipe)),
+        loading=replace(plain.loading, **parse_settings(ImageLoading, chosen(of_loading))),
+        **parse_settings(Network, chosen({"group"})),
+    )
+    others = chosen(set(settings) - of_recipe - of_loading - {"group"})
     if not others:  # the options of our architectures are not looked up, which would import torch
         return changed
-    parsed = parse_options(plain.name, options(), others, {*known, "group"})
+    parsed = parse_options(plain.name, options(), others, recipe=of_recipe, general={*of_loading, "group"})
     return replace(changed, options=plain.options | parsed)
 
 

@@ -146,6 +146,7 @@ PRESETS: dict[str, Recipe] = {
     "cifar100-densenet": replace(_CIFAR100, batch=256, rate=0.2),  # half of both, for its memory
     # On given representations: there is no image to crop or flip, and scaling would change what is to be judged.
     "cifar100-linear": replace(_CIFAR100, epochs=40, crop_padding=0, flip=False, normalization="none"),
+    # On 224 x 224 pixels; how images are scaled to them is unsaid, and our choice in `imagenet:DIR`.
     "imagenet": Recipe(
         epochs=100,
         batch=896,

@@ -1,13 +1,21 @@
-"""Which device torch trains on, and with how many threads. Imported only when a torch learner trains."""
+"""Which device torch trains on, with how many threads and which kernels. Imported only when a torch learner trains."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
 from memfluence.errors import LearnerError
 
-__all__ = ["device_name", "one_thread", "torch_device"]
+__all__ = [
+    "current_device",
+    "default_generator",
+    "device_name",
+    "kernels",
+    "no_synchronization",
+    "one_thread",
+    "torch_device",
+]
 
 
 def torch_device(device: str) -> torch.device:
@@ -36,6 +44,11 @@ def device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
+def current_device(device: torch.device) -> AbstractContextManager[object]:
+    """A GPU is torch's current one within the block: the one that kernels are launched on and steps captured on."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """One torch thread within the block: sums split over threads would have other bits under another engine."""
@@ -45,3 +58,33 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def default_generator(device: torch.device) -> torch.Generator:
+    """What dropout draws from."""
+    if device.type != "cuda":
+        return torch.default_generator
+    torch.cuda.init()  # type: ignore[no-untyped-call]
+    return torch.cuda.default_generators[torch.cuda.current_device() if device.index is None else device.index]
+
+
+@contextmanager
+def no_synchronization() -> Iterator[None]:
+    """The host may not wait for the GPU within the block (by `.item()`, say): a capture would not allow it."""
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+
+
+@contextmanager
+def kernels(deterministic: bool) -> Iterator[None]:
+    """Which kernels cuDNN may choose: those with the same bits every time, or the fastest it finds by trying."""
+    before = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
+    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = deterministic, not deterministic
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = before

@@ -11,8 +11,7 @@ from torch import nn
 from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
 from memfluence.learners._predictions import UnusableReturnError, as_array
-from memfluence.learners._torch.device import device_name, torch_device
-from memfluence.learners._torch.trainer import kernels
+from memfluence.learners._torch.device import device_name, kernels, torch_device
 
 __all__ = ["DeviceData"]
 

@@ -5,17 +5,19 @@ agree with it up to rounding. A step is one call of `vmap` for all models: for n
 arithmetic, take the time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as functional
 from torch.func import functional_call, vmap
 
 from memfluence.errors import LearnerError
 from memfluence.learners._factory import ModuleFactory
+from memfluence.learners._torch.device import current_device
 from memfluence.learners._torch.fresh_models import FreshModels
-from memfluence.learners._torch.images import ImageData, crop_and_flip, scaling
+from memfluence.learners._torch.images import ImageSource, Split, block_rows, crop_and_flip, scaling
 from memfluence.learners._torch.optimizers import Optimizer
 from memfluence.learners._torch.step_tables import step_tables
 from memfluence.learners.recipes import Recipe
@@ -25,11 +27,9 @@ from memfluence.seeding import integer_seed
 
 __all__ = ["GroupTrainer"]
 
-_EVALUATED_AT_ONCE = 2500  # images, times models
-
 
 class GroupTrainer:
-    """Trains K models on subsets that share one shape of steps."""
+    """Trains K models on subsets that share one shape of steps; a step of `data` is a batch for each of them."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class GroupTrainer:
         architecture: str | ModuleFactory,
         options: dict[str, Any],
         recipe: Recipe,
-        data: ImageData,
+        data: ImageSource,
         n_classes: int,
         shape: StepShape,
         device: torch.device,
@@ -45,7 +45,7 @@ class GroupTrainer:
         if recipe.optimizer != "sgd":
             raise LearnerError("several networks at once are trained by sgd alone; use --set optimizer=sgd or group=1.")
         self._recipe, self._data, self._device, self._shape = recipe, data, device, shape
-        self._fresh = FreshModels(architecture, options, (data.channels, *data.train.shape[1:3]), n_classes)
+        self._fresh = FreshModels(architecture, options, (data.channels, *data.size), n_classes)
         self._drawn = self._fresh.first()  # on the CPU, where each model is drawn in turn
         if any(hasattr(layer, "fit_to_images") for layer in self._drawn.modules()):
             raise LearnerError("networks with layers fitted to images are trained one by one; use --set group=1.")
@@ -64,23 +64,33 @@ class GroupTrainer:
 
     def train(self, trials: Sequence[Trial]) -> None:
         """Train a new model for each trial."""
-        recipe, (batch, per_epoch, last) = self._recipe, self._shape
+        with current_device(self._device):
+            self._train(trials)
+
+    def _train(self, trials: Sequence[Trial]) -> None:
         self._initialize(trials)
-        tables = [step_tables(trial, recipe, self._shape) for trial in trials]
+        tables = zip(*(step_tables(trial, self._recipe, self._shape) for trial in trials))
         order, crops = (
-            torch.stack([torch.from_numpy(table[which]) for table in tables], dim=1).to(self._device)
-            for which in (0, 1)
-        )  # (steps, models, batch) and (steps, models, 3, batch)
+            np.stack(table, axis=1) for table in tables
+        )  # (steps, models, batch), (steps, models, 3, batch)
+        on_device = [torch.from_numpy(table).to(self._device) for table in (order, crops)]
         self._model.train()
-        for step, rate in enumerate(self._rates):
-            width = last if step % per_epoch == per_epoch - 1 else batch
-            self._step(order[step, :, :width], crops[step, :, :, :width].int(), rate)
+        for n, rows, crop, rate in zip(self._data.steps(self._rows(order)), *on_device, self._rates):
+            width = n // len(trials)
+            self._step(rows[:, :width], crop[:, :, :width].int(), rate)
+
+    def _rows(self, order: np.ndarray) -> Iterator[np.ndarray]:
+        """The examples of each step, of all models one after another."""
+        batch, per_epoch, last = self._shape
+        for step, rows in enumerate(order):
+            yield rows[:, : last if step % per_epoch == per_epoch - 1 else batch].reshape(-1)
 
     @torch.no_grad()
     def scores(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits (models, n, n_classes) float32 of all training and of all test examples, on the device."""
         self._model.eval()
-        return self._scored(self._data.train), self._scored(self._data.test)
+        with current_device(self._device):
+            return self._scored("train"), self._scored("test")
 
     def finite(self) -> list[bool]:
         """Which models have finite parameters."""
@@ -103,10 +113,8 @@ class GroupTrainer:
         models, width = rows.shape
         top, left, flip = crops.transpose(0, 1).reshape(3, -1)
         shift, factor = (one.expand(-1, width, -1, -1, -1).flatten(0, 1) for one in (self._shift, self._factor))
-        size = (int(self._data.train.shape[1]), int(self._data.train.shape[2]))
-        images = crop_and_flip(
-            self._data.padded, rows.reshape(-1), top, left, flip.bool(), shift, factor, size, torch.float32
-        )
+        padded, own = self._data.batch(rows.reshape(-1))
+        images = crop_and_flip(padded, own, top, left, flip.bool(), shift, factor, self._data.size, torch.float32)
         logits = self._logits(images.reshape(models, width, *images.shape[1:])).flatten(0, 1)
         labels = self._data.labels[rows.reshape(-1)]
         smoothing = self._recipe.label_smoothing
@@ -121,21 +129,20 @@ class GroupTrainer:
         logits: torch.Tensor = call(self._values, images)
         return logits
 
-    def _scored(self, images: torch.Tensor) -> torch.Tensor:
+    def _scored(self, split: Split) -> torch.Tensor:
         found = []
-        rows = max(1, _EVALUATED_AT_ONCE // len(self._shift))
-        for start in range(0, len(images), rows):
-            scaled = (images[None, start : start + rows].float() - self._shift) * self._factor
-            found.append(self._logits(scaled.permute(0, 1, 4, 2, 3)))
+        for block in self._data.blocks(split):
+            rows = max(1, block_rows(tuple(block.shape)) // len(self._shift))
+            for start in range(0, len(block), rows):
+                scaled = (block[None, start : start + rows].float() - self._shift) * self._factor
+                found.append(self._logits(scaled.permute(0, 1, 4, 2, 3)))
         return torch.cat(found, dim=1)
 
     def _check(self) -> None:
         """Whether the models can be trained at once, found by calling them so."""
         self._model.train()
         try:
-            self._logits(
-                torch.zeros(len(self._shift), 2, self._data.channels, *self._data.train.shape[1:3]).to(self._device)
-            )
+            self._logits(torch.zeros(len(self._shift), 2, self._data.channels, *self._data.size, device=self._device))
         except Exception as error:  # what vmap raises about other people's modules may be anything
             reason = next(iter(str(error).splitlines()), "")[:150]
             raise LearnerError(

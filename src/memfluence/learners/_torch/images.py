@@ -1,22 +1,84 @@
 """Images on the device: raw values stay there for all trials; crops, flips and scaling are batch operations.
 
+What the trainer asks of images is `ImageSource`: `ImageData` has them all, `streaming.StreamedImages` brings them.
+
 Raw values are kept as they came (uint8 for pictures), padded once for crops, as (n, height, width, channels), so that a
 batch is one gather that comes out in the layout convolutions like best.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
+import torch.nn.functional as functional
 
 from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
 from memfluence.learners.recipes import Recipe
 
-__all__ = ["ImageData", "crop_and_flip", "load_images", "scaling"]
+__all__ = [
+    "ImageData",
+    "ImageSource",
+    "Split",
+    "block_rows",
+    "channel_statistics",
+    "crop_and_flip",
+    "load_images",
+    "padded_images",
+    "scaling",
+]
 
+Split = Literal["train", "test"]
 _CHANNELS = (1, 3, 4)
+_EVALUATED_AT_ONCE = 2500  # pictures; fewer where they are larger than
+_VALUES_AT_ONCE = 1 << 27  # lets them be: about 900 of ImageNet's
+
+
+def block_rows(shape: tuple[int, ...]) -> int:
+    """How many images of the shape (n, height, width, channels) are looked at together."""
+    return max(1, min(_EVALUATED_AT_ONCE, _VALUES_AT_ONCE // int(np.prod(shape[1:]))))
+
+
+class ImageSource(Protocol):
+    """Where a trainer's images come from."""
+
+    @property
+    def size(self) -> tuple[int, int]: ...  # height, width
+
+    @property
+    def channels(self) -> int: ...
+
+    @property
+    def labels(self) -> torch.Tensor: ...  # (n_train,) class codes, on the device
+
+    @property
+    def value_range(self) -> tuple[float, float]: ...
+
+    def count(self, split: Split) -> int:
+        """How many images a split has."""
+        ...
+
+    def steps(self, rows: Iterable[np.ndarray]) -> Iterator[int]:
+        """Bring the training images at each of the rows (k,) within reach of a step, one after another; gives k."""
+        ...
+
+    def batch(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Within a step, at its rows (k,): padded images, and which of those are the step's (k,)."""
+        ...
+
+    def blocks(self, split: Split) -> Iterator[torch.Tensor]:
+        """All images of a split in order, (block_rows, height, width, channels) at a time, each gone with the next."""
+        ...
+
+    def some(self, rows: np.ndarray) -> torch.Tensor:
+        """The training images at a few rows (k,): (k, height, width, channels)."""
+        ...
+
+    def statistics(self, rows: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and standard deviation of each channel, (channels,) each, over training images; None for all."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -30,8 +92,36 @@ class ImageData:
     value_range: tuple[float, float]
 
     @property
+    def size(self) -> tuple[int, int]:
+        return int(self.train.shape[1]), int(self.train.shape[2])
+
+    @property
     def channels(self) -> int:
         return int(self.train.shape[3])
+
+    def count(self, split: Split) -> int:
+        return len(self.train if split == "train" else self.test)
+
+    def steps(self, rows: Iterable[np.ndarray]) -> Iterator[int]:
+        return map(len, rows)
+
+    def batch(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.padded, rows
+
+    def blocks(self, split: Split) -> Iterator[torch.Tensor]:
+        images = self.train if split == "train" else self.test
+        return _cut(images, block_rows(tuple(images.shape)))
+
+    def some(self, rows: np.ndarray) -> torch.Tensor:
+        return self.train[torch.from_numpy(rows).to(self.train.device)]
+
+    def statistics(self, rows: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        return channel_statistics(_cut(self.train if rows is None else self.train[rows], 4096))
+
+
+def _cut(images: torch.Tensor, rows: int) -> Iterator[torch.Tensor]:
+    for start in range(0, len(images), rows):
+        yield images[start : start + rows]
 
 
 def load_images(dataset: Dataset, recipe: Recipe, device: torch.device, *, flat: bool = False) -> ImageData:
@@ -47,7 +137,7 @@ def load_images(dataset: Dataset, recipe: Recipe, device: torch.device, *, flat:
     on_device = torch.tensor(train, device=device)  # a copy: the dataset's own arrays may be read-only
     return ImageData(
         train=on_device,
-        padded=_padded(on_device, recipe.crop_padding, recipe.padding_mode),
+        padded=padded_images(on_device, recipe.crop_padding, recipe.padding_mode),
         test=torch.tensor(test, device=device),
         labels=torch.from_numpy(dataset.y_train).to(device),
         value_range=dataset.value_range or (0.0, 1.0),
@@ -76,27 +166,22 @@ def _as_images(inputs: Any, name: str) -> np.ndarray:
     return np.ascontiguousarray(array if array.dtype == np.uint8 else array.astype(np.float32))
 
 
-def _padded(images: torch.Tensor, padding: int, mode: str) -> torch.Tensor:
+def padded_images(images: torch.Tensor, padding: int, mode: str) -> torch.Tensor:
+    """Images (n, height, width, channels) with so many pixels more on each side."""
     if padding == 0:
         return images
     if mode == "reflect" and padding >= min(images.shape[1:3]):
         raise LearnerError(f"crop_padding={padding} cannot be mirrored in images of {tuple(images.shape[1:3])} pixels.")
-    rows = _padded_positions(images.shape[1], padding, mode, images.device)
-    columns = _padded_positions(images.shape[2], padding, mode, images.device)
-    padded = images[:, rows.clamp(min=0)][:, :, columns.clamp(min=0)]
     if mode == "zeros":
-        padded[:, rows < 0] = 0
-        padded[:, :, columns < 0] = 0
-    return padded.contiguous()
+        return functional.pad(images, (0, 0, padding, padding, padding, padding))
+    rows, columns = (_mirrored_positions(size, padding, images.device) for size in images.shape[1:3])
+    return images[:, rows][:, :, columns].contiguous()
 
 
-def _padded_positions(size: int, padding: int, mode: str, device: torch.device) -> torch.Tensor:
-    """Where each position of the padded axis comes from; -1 for nowhere (zeros)."""
-    position = torch.arange(-padding, size + padding, device=device)
-    if mode == "zeros":
-        return torch.where((position < 0) | (position >= size), -1, position)
-    mirrored = position.abs()  # the edge itself is not repeated
-    return torch.where(mirrored >= size, 2 * (size - 1) - mirrored, mirrored)
+def _mirrored_positions(size: int, padding: int, device: torch.device) -> torch.Tensor:
+    """Where each position of the padded axis comes from; the edge itself is not repeated."""
+    position = torch.arange(-padding, size + padding, device=device).abs()
+    return torch.where(position >= size, 2 * (size - 1) - position, position)
 
 
 def crop_and_flip(
@@ -120,11 +205,10 @@ def crop_and_flip(
     return ((crops.float() - shift) * factor).to(dtype).permute(0, 3, 1, 2)
 
 
-def scaling(data: ImageData, recipe: Recipe, kept: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def scaling(data: ImageSource, recipe: Recipe, kept: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Per channel what is subtracted and what is multiplied, (channels,) each, for a model that keeps these rows."""
     low, high = data.value_range
     half = (high - low) / 2 or 1.0
-    of = data.train.new_tensor  # on the device
     if recipe.normalization == "none":
         shift, factor = 0.0, 1.0
     elif recipe.normalization == "unit":
@@ -132,26 +216,28 @@ def scaling(data: ImageData, recipe: Recipe, kept: torch.Tensor) -> tuple[torch.
     elif recipe.normalization == "fixed":
         shift, factor = (low + high) / 2, 1 / half
     else:
-        seen = data.train if recipe.normalization == "dataset" else data.train[kept]
-        means, deviations = _channel_statistics(seen)
+        means, deviations = data.statistics(None if recipe.normalization == "dataset" else kept)
         return means, 1 / torch.where(deviations > 0, deviations, 1)
-    ones = of([1] * data.channels, dtype=torch.float32)
+    ones = torch.ones(data.channels, device=data.labels.device)
     return ones * shift, ones * factor
 
 
-def _channel_statistics(images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and standard deviation of each channel, in float64 and in blocks.
+def channel_statistics(blocks: Iterable[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and standard deviation of each channel, in float64, over blocks of images (k, height, width, channels).
 
     Values are taken from the first one on: so a constant channel has a deviation of exactly 0, whatever the rounding.
+    Of 8-bit images all sums are whole numbers and exact, so it does not matter how they are cut into blocks.
     """
-    first = images[0, 0, 0].double()  # (channels,)
-    total = torch.zeros(images.shape[3], dtype=torch.float64, device=images.device)  # (channels,)
-    squares = torch.zeros_like(total)
-    for start in range(0, len(images), 4096):
-        values = images[start : start + 4096].double().flatten(0, 2) - first  # (pixels, channels)
+    first = total = squares = torch.zeros(0)
+    count = 0
+    for block in blocks:
+        if count == 0:
+            first = block[0, 0, 0].double()  # (channels,)
+            total, squares = torch.zeros_like(first), torch.zeros_like(first)
+        values = block.double().flatten(0, 2) - first  # (pixels, channels)
         total += values.sum(0)
         squares += values.square().sum(0)
-    count = images[..., 0].numel()
+        count += len(values)
     mean = total / count
     variance = (squares / count - mean.square()).clamp(min=0)
     return (first + mean).float(), variance.sqrt().float()

@@ -14,15 +14,15 @@ from torch import Tensor
 
 __all__ = ["differentiate", "measure", "normalize"]
 
-_CHANNELS = 128  # of a program
-_ROWS = (
-    16  # of a step: 16 x 128 elements are 8 to a thread, one load of 16 bytes; more would not fit the winners' bytes
-)
-_ROWS_TO_MAP = 32  # where no sums are kept there are registers for two loads
-_STEPS, _STEPS_OF_TWO = 4, 2  # 4 loads in flight in a reduction that stores nothing, of one map or of two
+_CHANNELS = 128  # of a program, at most
+_BLOCK = 2048  # ROWS x CHANNELS: 8 to a thread, one load of 16 bytes; with more, loads of winners would be too wide
+_BLOCK_TO_MAP = 4096  # where no sums are kept there are registers for two loads
+_STEPS, _STEPS_OF_TWO = 4, 2  # blocks loaded at once in a reduction that stores nothing, of one map or of two
 _WARPS = 8
-_REDUCING = 4 * 132  # programs: what the registers allow on each multiprocessor of an H100 or H200
-_MAPPING = 8 * 132
+# Programs: as many as fit on the 132 multiprocessors of an H100 or H200 at once, by the registers ptxas gives them in
+# bfloat16 (48, 48, 64; 64, 78). One more would wait and then run alone.
+_POOLING, _SUMMING, _SUMMING_GRADIENTS = 4 * 132, 5 * 132, 4 * 132
+_NORMALIZING, _DIFFERENTIATING = 4 * 132, 3 * 132
 _CHANNELS_TO_ADD, _PARTS_TO_ADD = 8, 128  # of a program that adds up partial sums
 _LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -101,13 +101,16 @@ def _sum(  # type: ignore[no-untyped-def]
 def _added(  # type: ignore[no-untyped-def]
     partial, channel, exists, PROGRAMS: tl.constexpr, C: tl.constexpr, PARTS: tl.constexpr, CHANNELS: tl.constexpr
 ):
-    """Partial sums (PROGRAMS, C) added up for some channels."""
-    total = tl.zeros((PARTS, CHANNELS), tl.float32)
+    """Both partial sums (2, PROGRAMS, C) added up for some channels."""
+    first = tl.zeros((PARTS, CHANNELS), tl.float32)
+    second = tl.zeros((PARTS, CHANNELS), tl.float32)
     for start in tl.static_range(0, PROGRAMS, PARTS):
         part = start + tl.arange(0, PARTS)
         inside = (part < PROGRAMS)[:, None] & exists[None, :]
-        total += tl.load(partial + part[:, None] * C + channel[None, :], inside, 0.0)
-    return tl.sum(total, 0)
+        at = part[:, None] * C + channel[None, :]
+        first += tl.load(partial + at, inside, 0.0)
+        second += tl.load(partial + PROGRAMS * C + at, inside, 0.0)
+    return tl.sum(first, 0), tl.sum(second, 0)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -119,9 +122,9 @@ def _finish_moments(  # type: ignore[no-untyped-def]
     channel = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
     exists = channel < C
     count = rows.to(tl.float32)
-    offset = _added(partial, channel, exists, PROGRAMS, C, PARTS, CHANNELS) / count
-    square = _added(partial + PROGRAMS * C, channel, exists, PROGRAMS, C, PARTS, CHANNELS) / count
-    variance = tl.maximum(square - offset * offset, 0.0)
+    total, squares = _added(partial, channel, exists, PROGRAMS, C, PARTS, CHANNELS)
+    offset = total / count
+    variance = tl.maximum(squares / count - offset * offset, 0.0)
     mean = tl.load(x + channel, exists, 0.0).to(tl.float32) + offset
     old_mean = tl.load(running_mean + channel, exists, 0.0)
     old_variance = tl.load(running_var + channel, exists, 0.0)
@@ -192,8 +195,8 @@ def _finish_gradients(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     channel = tl.program_id(0) * CHANNELS + tl.arange(0, CHANNELS)
     exists = channel < C
-    tl.store(dbias + channel, _added(partial, channel, exists, PROGRAMS, C, PARTS, CHANNELS), exists)
-    products = _added(partial + PROGRAMS * C, channel, exists, PROGRAMS, C, PARTS, CHANNELS)
+    total, products = _added(partial, channel, exists, PROGRAMS, C, PARTS, CHANNELS)
+    tl.store(dbias + channel, total, exists)
     tl.store(dweight + channel, products * tl.load(moments + C + channel, exists, 0.0), exists)
 
 
@@ -233,10 +236,11 @@ def _differentiate(  # type: ignore[no-untyped-def]
             tl.store(dx + at, value, inside)
 
 
-def _grid(programs: int, rows: int, rows_at_once: int, channels: int) -> tuple[int, int]:
-    """Programs along the rows and along the channels: of shapes alone, since the bits of sums depend on it."""
-    across = triton.cdiv(channels, _CHANNELS)
-    return max(1, min(programs // across, triton.cdiv(rows, rows_at_once))), across
+def _division(programs: int, rows: int, channels: int, block: int, steps: int = 1) -> tuple[tuple[int, int], int, int]:
+    """The grid over (rows, channels), ROWS and CHANNELS: of shapes alone, since the bits of sums depend on them."""
+    wide = min(_CHANNELS, triton.next_power_of_2(channels))
+    across, tall = triton.cdiv(channels, wide), block // wide
+    return (max(1, min(programs // across, triton.cdiv(rows, tall * steps))), across), tall, wide
 
 
 def measure(
@@ -245,16 +249,14 @@ def measure(
 ) -> None:  # fmt: skip
     """Write what is pooled, if anything, and the moments (2, C) of each channel; move the running statistics on."""
     n, c, h, w = x.shape
+    rows = n * h * w if pooled is None else n * (h // 2) * (w // 2)
+    programs, steps = (_SUMMING, _STEPS) if pooled is None else (_POOLING, 1)
+    grid, tall, wide = _division(programs, rows, c, _BLOCK, steps)
+    partial = torch.empty(2, grid[0], c, device=x.device)
     if pooled is None:
-        rows = n * h * w
-        grid = _grid(_REDUCING, rows, _ROWS * _STEPS, c)
-        partial = torch.empty(2, grid[0], c, device=x.device)
-        _sum[grid](x, partial, rows, grid[0], c, _ROWS, _STEPS, _CHANNELS, num_warps=_WARPS)
+        _sum[grid](x, partial, rows, grid[0], c, tall, steps, wide, num_warps=_WARPS)
     else:
-        rows = n * (h // 2) * (w // 2)
-        grid = _grid(_REDUCING, rows, _ROWS, c)
-        partial = torch.empty(2, grid[0], c, device=x.device)
-        _pool[grid](x, pooled, winner, partial, rows, grid[0], h, w, c, _ROWS, _CHANNELS, num_warps=_WARPS)
+        _pool[grid](x, pooled, winner, partial, rows, grid[0], h, w, c, tall, wide, num_warps=_WARPS)
     _finish_moments[(triton.cdiv(c, _CHANNELS_TO_ADD),)](
         x, partial, running_mean, running_var, moments, rows, momentum, eps, grid[0], c, _PARTS_TO_ADD, _CHANNELS_TO_ADD
     )
@@ -265,13 +267,11 @@ def normalize(
 ) -> None:
     """Write y of the (pooled) x."""
     rows, c = x.numel() // x.shape[1], x.shape[1]
-    grid = _grid(_MAPPING, rows, _ROWS_TO_MAP, c)
-    has_residual = residual is not None
-    added = residual if has_residual else x  # never read then
+    grid, tall, wide = _division(_NORMALIZING, rows, c, _BLOCK_TO_MAP)
+    some = x if residual is None else residual  # a pointer, never read without a residual
     _normalize[grid](
-        x, added, y, moments, weight, bias, rows, grid[0], alpha, has_residual, c, _ROWS_TO_MAP, _CHANNELS,
-        num_warps=_WARPS,
-    )  # fmt: skip
+        x, some, y, moments, weight, bias, rows, grid[0], alpha, residual is not None, c, tall, wide, num_warps=_WARPS
+    )
 
 
 def differentiate(
@@ -280,19 +280,17 @@ def differentiate(
 ) -> None:  # fmt: skip
     """Write dx (but not where no window reaches), dweight and dbias; x is pooled where there is a winner."""
     rows, c = x.numel() // x.shape[1], x.shape[1]
-    grid = _grid(_REDUCING, rows, _ROWS * _STEPS_OF_TWO, c)
+    steps, pooled = _STEPS_OF_TWO, winner is not None
+    grid, tall, wide = _division(_SUMMING_GRADIENTS, rows, c, _BLOCK, steps)
     partial = torch.empty(2, grid[0], c, device=x.device)
     _sum_gradients[grid](
-        dy, x, moments, weight, bias, partial, rows, grid[0], alpha, c, _ROWS, _STEPS_OF_TWO, _CHANNELS,
-        num_warps=_WARPS,
-    )  # fmt: skip
+        dy, x, moments, weight, bias, partial, rows, grid[0], alpha, c, tall, steps, wide, num_warps=_WARPS
+    )
     _finish_gradients[(triton.cdiv(c, _CHANNELS_TO_ADD),)](
         partial, moments, dweight, dbias, grid[0], c, _PARTS_TO_ADD, _CHANNELS_TO_ADD
     )
-    pooled = winner is not None
-    rows_at_once = _ROWS if pooled else _ROWS_TO_MAP
-    grid = _grid(_MAPPING, rows, rows_at_once, c)
+    grid, tall, wide = _division(_DIFFERENTIATING, rows, c, _BLOCK if pooled else _BLOCK_TO_MAP)
     _differentiate[grid](
         dy, x, winner if pooled else x, dx, moments, weight, bias, dweight, dbias, rows, grid[0], alpha,
-        pooled, dx.shape[2], dx.shape[3], c, rows_at_once, _CHANNELS, num_warps=_WARPS,
+        pooled, dx.shape[2], dx.shape[3], c, tall, wide, num_warps=_WARPS,
     )  # fmt: skip

@@ -3,7 +3,8 @@
 On a GPU the whole step (gather, crop, flip, forward, backward, update) is captured once in a CUDA graph and replayed.
 All that differs from step to step lies in tables on the device (order, crops, flips, rates) that the step reads at
 its own counter, so the host does nothing between steps, and a new trial refills the tables and the parameters in
-place. Elsewhere the same step is called as it is.
+place. Elsewhere the same step is called as it is. Images that the device cannot hold are brought to it step by step:
+`images.ImageSource` is where they come from.
 """
 
 import contextlib
@@ -18,8 +19,9 @@ import torch.nn.functional as functional
 
 from memfluence.errors import MemfluenceWarning
 from memfluence.learners._factory import ModuleFactory
+from memfluence.learners._torch.device import current_device, default_generator, no_synchronization
 from memfluence.learners._torch.fresh_models import FreshModels
-from memfluence.learners._torch.images import ImageData, crop_and_flip, scaling
+from memfluence.learners._torch.images import ImageSource, Split, block_rows, crop_and_flip, scaling
 from memfluence.learners._torch.optimizers import Optimizer
 from memfluence.learners._torch.step_tables import step_tables
 from memfluence.learners._torch.watch import Watch
@@ -30,7 +32,6 @@ from memfluence.seeding import integer_seed
 
 __all__ = ["Trainer"]
 
-_EVALUATED_AT_ONCE = 2500
 _COMPILED_SHAPES = 64  # of convolutions, for muon: torch stops at 8, and an Inception has some 20
 _FITTED_TO = 2000  # images that a layer with `fit_to_images` is fitted to
 
@@ -43,7 +44,7 @@ class Trainer:
         architecture: str | ModuleFactory,
         options: dict[str, Any],
         recipe: Recipe,
-        data: ImageData,
+        data: ImageSource,
         n_classes: int,
         shape: StepShape,
         device: torch.device,
@@ -52,8 +53,7 @@ class Trainer:
         self._on_gpu = device.type == "cuda"
         bfloat16 = recipe.precision == "bfloat16" and self._on_gpu and torch.cuda.is_bf16_supported()
         self._dtype = torch.bfloat16 if bfloat16 else torch.float32
-        self._size = (int(data.train.shape[1]), int(data.train.shape[2]))
-        self._fresh = FreshModels(architecture, options, (data.channels, *self._size), n_classes)
+        self._fresh = FreshModels(architecture, options, (data.channels, *data.size), n_classes)
         model = self._fresh.first()
         self._model = model.to(device=device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self._parameters = [one for one in self._model.parameters() if one.requires_grad]
@@ -77,31 +77,36 @@ class Trainer:
         self._predict = self._plain_predict
         self._graph: torch.cuda.CUDAGraph | None = None
         self._eager = False  # whether the step cannot be captured
-        self._generator = _default_generator(device)  # the caller puts it back as it was
+        self._generator = default_generator(device)  # the caller puts it back as it was
 
     def train(self, trial: Trial, watch: Watch | None = None) -> None:
         """Train a new model on the trial's kept examples, from the start or from a checkpoint that the watch has."""
-        watch = watch or Watch(trial.number)
-        self._fill_tables(trial)
+        with current_device(self._device):
+            self._train(trial, watch or Watch(trial.number))
+
+    def _train(self, trial: Trial, watch: Watch) -> None:
+        order = self._fill_tables(trial)
         self._initialize(trial)
         self._model.train()
         if self._on_gpu and self._graph is None and not self._eager:
             self._accelerate()
             self._initialize(trial)
             self._model.train()
-        steps = len(self._rates)
-        with watch.over(self._state(), steps, self._device) as first:
-            for step in range(first, steps):
+        with watch.over(self._state(), len(order), self._device) as first:
+            for step, width in enumerate(self._data.steps(self._rows(order, first)), start=first):
                 if self._fresh.of_user:
                     self._generator.manual_seed(int(self._seeds[step]))
-                is_last = step % self._per_epoch == self._per_epoch - 1
-                if is_last and self._last < self._batch:
-                    self._step(self._last)
-                elif self._graph is not None:
+                if self._graph is not None and width == self._batch:
                     self._graph.replay()
                 else:
-                    self._step(self._batch)
+                    self._step(width)
                 watch.after(step + 1)
+
+    def _rows(self, order: np.ndarray, first: int) -> Iterator[np.ndarray]:
+        """The examples of each step from the first one asked for on."""
+        for step in range(first, len(order)):
+            is_last = step % self._per_epoch == self._per_epoch - 1
+            yield order[step, : self._last if is_last else self._batch]
 
     def _state(self) -> list[torch.Tensor]:
         """All that a step changes, in place. The tables that it reads are the trial's and can be filled again."""
@@ -111,20 +116,23 @@ class Trainer:
     def scores(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Logits (n, n_classes) float32 of all training and of all test examples, on the device."""
         self._model.eval()
-        return self._scored(self._data.train), self._scored(self._data.test)
+        with current_device(self._device):
+            return self._scored("train"), self._scored("test")
 
     def is_finite(self) -> bool:
         return bool(torch.stack([parameter.isfinite().all() for parameter in self._parameters]).all())
 
-    def _scored(self, images: torch.Tensor) -> torch.Tensor:
+    def _scored(self, split: Split) -> torch.Tensor:
         found = []
-        for start in range(0, len(images), _EVALUATED_AT_ONCE):
-            scaled = self._scaled(images[start : start + _EVALUATED_AT_ONCE]).to(self._dtype)
-            found.append(self._predict(scaled).float())
+        for block in self._data.blocks(split):
+            found.append(self._predict(self._scaled(block).to(self._dtype)).float())
         return torch.cat(found)
 
-    def _fill_tables(self, trial: Trial) -> None:
-        """What the trial's streams say: which examples in which order, how each is cropped and flipped."""
+    def _fill_tables(self, trial: Trial) -> np.ndarray:
+        """What the trial's streams say: which examples in which order, how each is cropped and flipped.
+
+        Gives the order, (steps, batch), for whoever has to bring the images.
+        """
         order, crops = step_tables(trial, self._recipe, self._shape)
         # What a module of the user's draws in a step (dropout) depends on the trial and the step alone, so that it is
         # the same when a trial goes on from a checkpoint. A captured step takes the seed that its generator has.
@@ -134,6 +142,7 @@ class Trainer:
         shift, factor = scaling(self._data, self._recipe, torch.from_numpy(trial.kept).to(self._device))
         self._shift.copy_(shift)
         self._factor.copy_(factor)
+        return order
 
     @torch.no_grad()
     def _initialize(self, trial: Trial) -> None:
@@ -152,7 +161,7 @@ class Trainer:
     def _some_kept(self, trial: Trial) -> torch.Tensor:
         """Scaled images (n, channels, height, width), evenly spread over those that the trial keeps."""
         chosen = trial.kept[:: max(1, len(trial.kept) // _FITTED_TO)][:_FITTED_TO]
-        return self._scaled(self._data.train[torch.from_numpy(chosen).to(self._device)])
+        return self._scaled(self._data.some(chosen))
 
     def _scaled(self, images: torch.Tensor) -> torch.Tensor:
         return ((images.float() - self._shift) * self._factor).permute(0, 3, 1, 2)
@@ -160,15 +169,16 @@ class Trainer:
     def _step(self, width: int) -> None:
         rows = self._order.index_select(0, self._position)[0, :width]  # (width,)
         crops = self._crops.index_select(0, self._position)[0, :, :width].int()  # (3, width)
+        padded, own = self._data.batch(rows)
         images = self._images(
-            self._data.padded,
-            rows,
+            padded,
+            own,
             crops[0],
             crops[1],
             crops[2].bool(),
             self._shift,
             self._factor,
-            self._size,
+            self._data.size,
             self._dtype,
         )
         loss = self._loss(images, self._data.labels.index_select(0, rows))
@@ -229,48 +239,29 @@ class Trainer:
                 self._position.zero_()
                 self._step(self._batch)
             if self._fresh.of_user:
-                with _no_synchronization():  # found here, because a capture that fails spoils torch's generator
+                with no_synchronization():  # found here, because a capture that fails spoils torch's generator
                     self._position.zero_()
                     self._step(self._batch)
         torch.cuda.current_stream(self._device).wait_stream(stream)
         self._position.zero_()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=stream):  # torch's own stream for captures is of one GPU alone
             self._step(self._batch)
         if self._fresh.of_user:
-            self.scores()  # a compiler that fails on it is to do so here
+            self._predict_nothing()
         self._graph = graph
 
-
-def _default_generator(device: torch.device) -> torch.Generator:
-    """What dropout draws from."""
-    if device.type != "cuda":
-        return torch.default_generator
-    torch.cuda.init()  # type: ignore[no-untyped-call]
-    return torch.cuda.default_generators[torch.cuda.current_device() if device.index is None else device.index]
+    @torch.no_grad()
+    def _predict_nothing(self) -> None:
+        """Predict blank images in blocks of all sizes that there will be: a compiler that fails on it does so here."""
+        self._model.eval()
+        image = (*self._data.size, self._data.channels)
+        whole = block_rows((0, *image))
+        for n in (self._data.count("train"), self._data.count("test")):
+            for width in {min(n, whole), n % whole} - {0}:
+                blank = torch.zeros(width, *image, device=self._device)
+                self._predict(self._scaled(blank).to(self._dtype))
 
 
 def _can_compile() -> bool:
     return importlib.util.find_spec("triton") is not None
-
-
-@contextlib.contextmanager
-def _no_synchronization() -> Iterator[None]:
-    """The host may not wait for the GPU within the block (by `.item()`, say): a capture would not allow it."""
-    before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode(before)
-
-
-@contextlib.contextmanager
-def kernels(deterministic: bool) -> Iterator[None]:
-    """Which kernels cuDNN may choose: those with the same bits every time, or the fastest it finds by trying."""
-    before = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
-    torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = deterministic, not deterministic
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = before
