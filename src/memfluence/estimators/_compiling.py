@@ -72,7 +72,7 @@ def _store(builder: Any, value: Any, address: Any) -> None:
 
 
 def _full_adder(builder: Any, a: Any, b: Any, c: Any) -> tuple[Any, Any]:
-    """(sum, carry) of three bits in every lane."""
+    """(sum, carry) of three bits in every lane; one instruction from c, the one to wait for, to the sum."""
     differ = builder.xor(a, b)
     carry = builder.or_(builder.and_(differ, c), builder.and_(builder.not_(differ), a))
     return builder.xor(differ, c), carry
@@ -103,7 +103,7 @@ def _add_group(typing_context: Any, rows: Any, trials: Any, planes: Any, carry: 
             if level == 0:
                 return row(first)
             low, high = add(level - 1, first), add(level - 1, first + 2 ** (level - 1))
-            totals[level - 1], up = _full_adder(builder, totals[level - 1], low, high)
+            totals[level - 1], up = _full_adder(builder, low, high, totals[level - 1])
             return up
 
         _store(builder, add(4, 0), carry)

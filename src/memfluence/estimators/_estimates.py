@@ -187,9 +187,11 @@ class Estimates(ABC):
             def select(values: np.ndarray, rows: slice, columns: slice) -> None:
                 hits = np.flatnonzero(values >= threshold)  # several times faster than np.nonzero of two axes
                 if len(hits):
-                    self.memory.check(BYTES_PER_PAIR * len(hits), "the pairs found", "a higher threshold")
                     column, row = np.divmod(hits, values.shape[1])
                     found.append((train[rows][row], test[columns][column]))
+                    if self.memory.limit is not None:
+                        size = BYTES_PER_PAIR * sum(len(part[0]) for part in found)
+                        self.memory.check(size, "sorting the pairs found so far", "a higher threshold")
 
             self._tiles(train, test, select, threads=1 if several else None)
 
@@ -234,7 +236,14 @@ def keep_largest(
     """Merge a tile's values into the largest so far; see `_kernels.keep_largest`, which does it where it is loaded."""
     if kernels.cache_info().currsize and (found := kernels()) is not None:
         found.keep_largest(values, index, best, best_index, first, of_columns)
-        return
+    else:
+        keep_largest_plainly(values, index, best, best_index, first, of_columns)
+
+
+def keep_largest_plainly(
+    values: np.ndarray, index: np.ndarray, best: np.ndarray, best_index: np.ndarray, first: int, of_columns: bool
+) -> None:
+    """The same with NumPy alone."""
     k = best.shape[1]
     for row, candidates in enumerate(values.T if of_columns else values, start=first):
         above = best[row, -1]

@@ -65,16 +65,16 @@ def real_memorization(
     """Memorization measured by `outcome` (trials, n_train), from the trials of one keep fraction."""
     _check(outcome, len(trials), trials.n_train, "n_train")
     chosen = arms(trials, kinds, keep)
+    centre = _mean(outcome, np.union1d(_rows(trials, chosen.in_trials), _rows(trials, chosen.out_trials)))  # (n_train,)
     sides = []
     for arm, is_in in ((chosen.in_trials, True), (chosen.out_trials, False)):
         sums = np.zeros((3, trials.n_train))  # trials, outcomes and their squares, about the mean of all
-        centre = _mean(outcome, _rows(trials, arm))
         for row, place in enumerate(_rows(trials, arm)):
             kept = np.unpackbits(arm.mask[row], count=trials.n_train, bitorder="little").astype(bool)
             used = kept if is_in else ~kept  # (n_train,)
             part = np.where(used, outcome[place].astype(float) - centre, 0.0)
             sums += np.stack([used, part, part * part])
-        sides.append(_mean_and_variance(sums[1], sums[2], sums[0], centre))
+        sides.append(_mean_and_variance(sums[1], sums[2], sums[0]))
     (mean_in, variance_in), (mean_out, variance_out) = sides
     found = _difference(mean_in - mean_out, variance_in / chosen.sample_in, variance_out / chosen.sample_out)
     return RealMemorization(
@@ -82,8 +82,8 @@ def real_memorization(
         found.stderr,
         found.lower,
         found.upper,
-        mean_in,
-        mean_out,
+        mean_in + centre,
+        mean_out + centre,
         chosen.trials_in,
         chosen.trials_out,
     )
@@ -121,6 +121,7 @@ class RealInfluence(Estimates):
         self.arms, self.memory = arms, Memory.of(memory)
         self.n_train, self.n_test = arms.n_train, arms.n_test
         self._outcome, self._rows = outcome, rows
+        self._centre = _mean(outcome, np.union1d(*rows))  # (n_test,)
 
     def block_with_errors(self, train: Any = None, test: Any = None) -> Difference:
         """Estimates of the chosen rows and columns with standard errors and 95% intervals, each (train, test)."""
@@ -179,30 +180,28 @@ class RealInfluence(Estimates):
 
     def _means(self, train: np.ndarray, test: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """Mean and variance in the in-arm and in the out-arm, (test, train) each."""
-        centre = np.mean([_mean(self._outcome, rows, test) for rows in self._rows], axis=0)  # (test,)
         sides = []
         for arm, places, is_in in zip((self.arms.in_trials, self.arms.out_trials), self._rows, (True, False)):
             sums, squares = np.zeros((2, len(test), len(train)))
             for start in range(0, len(arm), TRIALS_AT_ONCE):
                 some = slice(start, start + TRIALS_AT_ONCE)
                 used = bits_at(arm.mask[some], train) == is_in  # (some trials, train)
-                outcome = self._outcome[np.ix_(places[some], test)].astype(float) - centre  # (some trials, test)
+                outcome = self._outcome[np.ix_(places[some], test)].astype(float)  # (some trials, test)
+                outcome -= self._centre[test]
                 weights = used.astype(float)
                 sums += outcome.T @ weights
                 squares += (outcome * outcome).T @ weights
             counted = (self.arms.trials_in if is_in else self.arms.trials_out)[train]
-            sides.append(_mean_and_variance(sums, squares, counted, np.zeros(len(train))))
+            sides.append(_mean_and_variance(sums, squares, counted))
         return sides
 
 
-def _mean_and_variance(
-    sums: np.ndarray, squares: np.ndarray, counts: np.ndarray, centre: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _mean_and_variance(sums: np.ndarray, squares: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """From sums about a centre: the mean, and the unbiased variance."""
     with np.errstate(invalid="ignore", divide="ignore"):  # an empty arm has no mean, a single trial no variance
         mean = sums / counts
         variance = np.where(counts > 1, (squares - sums * mean) / (counts - 1), np.nan)
-    return mean + centre, np.maximum(variance, 0.0)  # NaN stays; rounding must not make it negative
+    return mean, np.maximum(variance, 0.0)  # NaN stays; rounding must not make it negative
 
 
 def _difference(value: np.ndarray, variance_in: np.ndarray, variance_out: np.ndarray) -> Difference:
@@ -210,10 +209,12 @@ def _difference(value: np.ndarray, variance_in: np.ndarray, variance_out: np.nda
     return Difference(value, stderr, value - Z95 * stderr, value + Z95 * stderr)
 
 
-def _mean(outcome: np.ndarray, rows: np.ndarray, columns: np.ndarray | slice = slice(None)) -> np.ndarray:
-    """Over the chosen trials, of the chosen examples, in bounded memory; 0 where there are no trials."""
-    total = sum(outcome[row, columns].astype(float) for row in rows)
-    return np.asarray(total / max(1, len(rows)))
+def _mean(outcome: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Over some trials, (n,) float64, in bounded memory; 0 where there are none."""
+    total = np.zeros(outcome.shape[1])
+    for row in rows:
+        total += outcome[row]
+    return total / max(1, len(rows))
 
 
 def _rows(trials: Trials, arm: Trials) -> np.ndarray:
