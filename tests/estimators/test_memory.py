@@ -9,7 +9,7 @@ import pytest
 from bool_trials import BOTH, random_trials
 
 from memfluence.errors import InputError
-from memfluence.estimators import Memory, influence, memory
+from memfluence.estimators import Memory, _counting, influence, memory
 
 
 @pytest.mark.parametrize(
@@ -31,8 +31,9 @@ def resident(monkeypatch):
     monkeypatch.setattr(memory, "_resident", lambda: 10**9)
 
 
-def test_what_does_not_fit_is_refused_with_what_would(resident):
+def test_what_does_not_fit_is_refused_with_what_would(monkeypatch, resident):
     trials = random_trials(30, 500, 400)
+    monkeypatch.setattr(_counting, "work_bytes", lambda trials: 0)
     capped = influence(trials, BOTH, memory="1001MB")  # one more than is held
     with pytest.raises(InputError, match="a matrix of 500 x 400 estimates of 8 bytes") as caught:
         capped.block()
@@ -49,8 +50,10 @@ def test_what_does_not_fit_is_refused_with_what_would(resident):
 
 
 def test_trials_that_cannot_be_turned_are_refused(resident):
-    with pytest.raises(InputError, match="the trials turned into words"):
+    with pytest.raises(InputError, match="counting in words of 64 trials"):
         influence(random_trials(30, 500, 400), BOTH, memory=10**9 + 100).at_least(0.1)
+    with pytest.raises(InputError, match="counting in words of 64 trials"):
+        influence(random_trials(30, 500, 400), BOTH, memory=10**9 + 100).block(train=[0], test=[0])
 
 
 def test_without_a_cap_everything_fits():

@@ -35,6 +35,7 @@ __all__ = [
     "in_threads",
     "keep_largest",
     "thread_count",
+    "work_bytes",
 ]
 
 _config: Any = numba.config
@@ -180,6 +181,12 @@ def each_tile(
             count(rows, columns)
 
     in_threads(run, tasks, threads)
+
+
+def work_bytes(trials: int) -> int:
+    """What all threads hold at once: panels, lists of a chunk's trials, counts and estimates of a tile."""
+    panels = max(PANELS_BYTES, 2 * 8 * PANEL * -(-trials // 64))
+    return thread_count() * (panels + 2 * CHUNK * trials + 16 * CHUNK * PANEL)
 
 
 def thread_count() -> int:

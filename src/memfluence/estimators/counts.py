@@ -84,9 +84,9 @@ class JointCounter:
         self._packed: PackedCounter | None = None
 
     @property
-    def words_bytes(self) -> int:
-        """Memory of the words that the kernels count."""
-        return 8 * -(-self.trials // 64) * (self.n_train + self.n_test)
+    def still_needed(self) -> int:
+        """Memory, in bytes, of the words that the kernels count, until they are made."""
+        return 0 if self._packed is not None else 8 * -(-self.trials // 64) * (self.n_train + self.n_test)
 
     def block(self, train: np.ndarray | None = None, test: np.ndarray | None = None) -> np.ndarray:
         """Counts of the chosen training and test examples (None: all), (train, test) int32.
@@ -153,7 +153,7 @@ def each_tile(
 def column_counts(bits: np.ndarray, n: int, *, among: np.ndarray | None = None) -> np.ndarray:
     """How many rows have each bit set, and set in `among` as well where it is given: (n,) int64."""
     counts = np.zeros(bits.shape[1] * 8, dtype=np.int64)
-    rows_at_once, bytes_at_once = 255, 2**15  # 255 ones still fit the uint8 in which they are summed
+    rows_at_once, bytes_at_once = 255, 2**11  # 255 ones fit the uint8 in which they are summed; 4 MB at a time
     for start in range(0, bits.shape[1], bytes_at_once):
         columns = slice(start, start + bytes_at_once)
         for row in range(0, len(bits), rows_at_once):

@@ -43,6 +43,7 @@ from memfluence.records import Kind, Trials
 
 __all__ = ["Influence", "influence"]
 
+WORK_BYTES = 120 * 2**20  # of tiles of the matrix product
 DIVIDED_AT_ONCE = 2**15  # pairs whose divisions stay in the cache
 
 
@@ -129,9 +130,18 @@ class Influence(Estimates):
         return [scan(self.arms, *block, self.device, threshold=threshold)[2:] for block in blocks]
 
     def _prepare(self, pairs: int) -> bool:
-        words = sum(counter.words_bytes for counter in self._counters)
-        self.memory.check(words, "the trials turned into words", "fewer trials")
+        self._check_work()
         return None not in [counter.packed(pairs) for counter in self._counters]
+
+    def _check_work(self) -> None:
+        """Refuse to count where what that takes, beside its results, does not fit."""
+        if self.memory.limit is not None:
+            loaded = kernels()  # which takes memory, too
+            work = (
+                WORK_BYTES if loaded is None else loaded.work_bytes(max(counter.trials for counter in self._counters))
+            )
+            words = sum(counter.still_needed for counter in self._counters)
+            self.memory.check(work + words, "counting in words of 64 trials", "fewer trials or threads")
 
     def _count(
         self,
@@ -141,6 +151,7 @@ class Influence(Estimates):
         of: Literal["test", "train", "either"] = "either",
         threads: int | None = None,
     ) -> None:
+        self._check_work()
         each_tile(self._counters, train, test, use, of=of, threads=threads)
 
     def _tiles(
@@ -196,16 +207,15 @@ class Influence(Estimates):
         are right. Division and subtraction round monotonically, so the estimate computed from that number is an upper
         bound to the last bit.
         """
-        a, b = np.unique(np.stack([self.arms.trials_in[train], self.arms.trials_out[train]]), axis=1)  # (kinds,)
+        a, b, _ = _distinct(self.arms.trials_in[train], self.arms.trials_out[train])  # (distinct,) each
         kept_out = len(self.arms.out_trials) - b
-        right = np.stack([self._correct_in[test], self._correct_out[test]])  # (2, test)
-        (right_in, right_out), which = np.unique(right, axis=1, return_inverse=True)
+        right_in, right_out, which = _distinct(self._correct_in[test], self._correct_out[test])
         reached = np.zeros(len(right_in), dtype=bool)
         with np.errstate(invalid="ignore"):
             for one in range(len(a)):
                 best = np.minimum(a[one], right_in) / a[one] - np.maximum(0, right_out - kept_out[one]) / b[one]
                 reached |= best >= threshold
-        return test[reached[which.ravel()]]
+        return np.asarray(test[reached[which]])
 
     def _difference(self, n_in: np.ndarray, n_out: np.ndarray, train: np.ndarray, test: np.ndarray) -> Difference:
         return difference(
@@ -216,3 +226,9 @@ class Influence(Estimates):
             sample_in=self.arms.sample_in[train],
             sample_out=self.arms.sample_out[train],
         )
+
+
+def _distinct(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The distinct pairs of two arrays of counts, and which of them each pair is."""
+    both, which = np.unique(first.astype(np.int64) << 32 | second, return_inverse=True)
+    return both >> 32, both & (2**32 - 1), which

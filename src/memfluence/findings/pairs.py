@@ -110,6 +110,8 @@ def high_influence_pairs(
     train, test = estimates.at_least(infl, blocks)  # (pairs,)
     errors = estimates.at(train, test)
     order = np.lexsort((test, train, -errors.value))
+    del estimates  # and the words that it counts: permuted ones take their place
+    Memory.of(memory).check(bool(permutations) * chosen.in_trials.mask.nbytes, "permuted masks", "--permutations 0")
     permuted_counts = [
         len(Influence(permuted, memory=memory, device=device).at_least(infl, blocks)[0])
         for number in range(permutations)
