@@ -107,7 +107,7 @@ def test_the_scan_of_a_gpu_equals_plain_numpy(world, k, first, size):
         patch.setattr(_int8, "FIRST_TRAIN", first)
         patch.setattr(_int8, "TRAIN_AT_ONCE", size)
         patch.setattr(_int8, "TEST_AT_ONCE", 7)
-        found = _int8.scan(arms(trials, kinds), train, test, "cpu", k=k, threshold=threshold)
+        found = _int8.DeviceScan(arms(trials, kinds), "cpu").scan(train, test, k=k, threshold=threshold)
     index, value = brute_force_top_k(part, k or 0)
     np.testing.assert_array_equal(found[0], np.where(index < 0, -1, train[index]) if len(train) else index)
     np.testing.assert_array_equal(found[1], value)
@@ -123,8 +123,8 @@ def test_a_device_finds_what_the_cpu_finds(monkeypatch, kinds):
     here, there = influence(trials, kinds), influence(trials, kinds, device="cpu:0")
     np.testing.assert_array_equal(there.top_k(4, test=[7, 3]).index, here.top_k(4, test=[7, 3]).index)
     asked = []
-    scan = _int8.scan
-    monkeypatch.setattr(MODULE, "scan", lambda *args, **given: asked.append(1) or scan(*args, **given))
+    scan = _int8.DeviceScan.scan
+    monkeypatch.setattr(_int8.DeviceScan, "scan", lambda *args, **given: asked.append(1) or scan(*args, **given))
     options = {"mem": -1, "infl": 0.1, "permutations": 2}
     first, second = (
         high_influence_pairs(trials, kinds, *labels, device=device, **options) for device in ("cpu", "cpu:0")

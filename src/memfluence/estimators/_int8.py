@@ -21,48 +21,50 @@ from memfluence.records import Trials
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["scan"]
+__all__ = ["DeviceScan"]
 
 TRAIN_AT_ONCE, TEST_AT_ONCE = 2**14, 2**13  # a tile: 512 MB of counts, and twice that again
 FIRST_TRAIN = 2**10  # training examples of the first tile, when nothing can be thrown out yet; later ones double
 
 
-def scan(
-    arms: Arms,
-    train: np.ndarray,
-    test: np.ndarray,
-    device: str,
-    *,
-    k: int | None = None,
-    threshold: float | None = None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """One pass over all chosen pairs; `train` must ascend.
+class DeviceScan:
+    """Scans of some trials, which are sent to the device once."""
 
-    Gives (index, value), each (test, k), of the k most helpful training examples of each test example as `TopK` has
-    them, and (train, test) of the pairs whose estimate is at least the threshold; what is not asked for is empty.
-    """
-    place = _device(device)
-    sides = [
-        _Side(trials, place) for trials in ([arms.in_trials] if arms.shared else [arms.in_trials, arms.out_trials])
-    ]
-    counted = [arms.trials_in[train], arms.trials_out[train], column_counts(arms.out_trials.test_correct, arms.n_test)]
-    largest: list[Block] = []
-    pairs: list[Block] = []
-    for start in range(0, len(test), TEST_AT_ONCE):
-        columns = test[start : start + TEST_AT_ONCE]
-        found = _Search(sides, train, columns, counted[0], counted[1], counted[2][columns], k, threshold)
-        for first, last in _tile_bounds(len(train)):
-            found.look(first, last)
-        largest.append((found.index.cpu().numpy(), found.value.cpu().numpy()))
-        pairs.extend((train[rows.cpu().numpy()], columns[tests.cpu().numpy()]) for rows, tests in found.pairs)
-    empty = np.empty(0, dtype=np.int64)
-    index, value = (
-        np.concatenate([np.empty((0, k or 0), dtype), *(part[side] for part in largest)])
-        for side, dtype in ((0, np.int64), (1, np.float64))
-    )
-    rows, tests = (np.concatenate([empty, *(part[side] for part in pairs)]) for side in (0, 1))
-    order = np.lexsort((tests, rows))
-    return index, value, rows[order], tests[order]
+    def __init__(self, arms: Arms, device: str) -> None:
+        place = _device(device)
+        self._arms = arms
+        self._sides = [
+            _Side(trials, place) for trials in ([arms.in_trials] if arms.shared else [arms.in_trials, arms.out_trials])
+        ]
+        self._right_out = column_counts(arms.out_trials.test_correct, arms.n_test)  # (n_test,)
+
+    def scan(
+        self, train: np.ndarray, test: np.ndarray, *, k: int | None = None, threshold: float | None = None
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """One pass over all chosen pairs; `train` must ascend.
+
+        Gives (index, value), each (test, k), of the k most helpful training examples of each test example as `TopK`
+        has them, and (train, test) of the pairs whose estimate is at least the threshold; what is not asked for is
+        empty.
+        """
+        trials_in, trials_out = self._arms.trials_in[train], self._arms.trials_out[train]
+        largest: list[Block] = []
+        pairs: list[Block] = []
+        for start in range(0, len(test), TEST_AT_ONCE):
+            columns = test[start : start + TEST_AT_ONCE]
+            found = _Search(self._sides, train, columns, trials_in, trials_out, self._right_out[columns], k, threshold)
+            for first, last in _tile_bounds(len(train)):
+                found.look(first, last)
+            largest.append((found.index.cpu().numpy(), found.value.cpu().numpy()))
+            pairs.extend((train[rows.cpu().numpy()], columns[tests.cpu().numpy()]) for rows, tests in found.pairs)
+        empty = np.empty(0, dtype=np.int64)
+        index, value = (
+            np.concatenate([np.empty((0, k or 0), dtype), *(part[side] for part in largest)])
+            for side, dtype in ((0, np.int64), (1, np.float64))
+        )
+        rows, tests = (np.concatenate([empty, *(part[side] for part in pairs)]) for side in (0, 1))
+        order = np.lexsort((tests, rows))
+        return index, value, rows[order], tests[order]
 
 
 def _device(name: str) -> "torch.device":

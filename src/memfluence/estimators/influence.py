@@ -28,6 +28,7 @@ Axes are (train, test) everywhere; positive means that the training example help
 """
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -35,7 +36,7 @@ import numpy as np
 from memfluence.errors import InputError
 from memfluence.estimators._arms import Arms, arms
 from memfluence.estimators._estimates import Block, Estimates, TopK
-from memfluence.estimators._int8 import scan
+from memfluence.estimators._int8 import DeviceScan
 from memfluence.estimators.counts import JointCounter, Method, column_counts, each_tile, kernels, pair_counts
 from memfluence.estimators.intervals import Difference, difference
 from memfluence.estimators.memory import Memory
@@ -116,18 +117,22 @@ class Influence(Estimates):
         n_out = n_in if self.arms.shared else pair_counts(out_trials.mask, out_trials.test_correct, train, test)
         return self._difference(n_in, n_out, train, test)
 
+    @cached_property
+    def _on_device(self) -> DeviceScan:
+        return DeviceScan(self.arms, self.device)
+
     def top_k(self, k: int, test: Any = None) -> TopK:
         """The k most helpful training examples of each chosen test example, without holding the matrix."""
         if self.device == "cpu" or k < 1:
             return super().top_k(k, test)
         columns = self._indices(test, "test")
-        index, value, _, _ = scan(self.arms, np.arange(self.n_train), columns, self.device, k=k)
+        index, value, _, _ = self._on_device.scan(np.arange(self.n_train), columns, k=k)
         return TopK(columns, index, value)
 
     def _select(self, blocks: Sequence[Block], threshold: float) -> list[Block]:
         if self.device == "cpu":
             return super()._select(blocks, threshold)
-        return [scan(self.arms, *block, self.device, threshold=threshold)[2:] for block in blocks]
+        return [self._on_device.scan(*block, threshold=threshold)[2:] for block in blocks]
 
     def _prepare(self, pairs: int) -> bool:
         self._check_work()
@@ -151,7 +156,8 @@ class Influence(Estimates):
         of: Literal["test", "train", "either"] = "either",
         threads: int | None = None,
     ) -> None:
-        self._check_work()
+        if threads is None:  # otherwise `_prepare` has, for all threads together
+            self._check_work()
         each_tile(self._counters, train, test, use, of=of, threads=threads)
 
     def _tiles(
