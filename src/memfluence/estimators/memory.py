@@ -45,7 +45,7 @@ class Memory:
         if self.limit is not None and needed > self.left():
             raise InputError(
                 f"With {_shown(_resident())} in use, {what} ({_shown(needed)}) would go beyond the memory of"
-                f" {_shown(self.limit)}; allow {_shown(_resident() + needed)} (--memory), or choose {instead}."
+                f" {_shown(self.limit)}; allow at least {_shown(_resident() + needed)} (--memory), or choose {instead}."
             )
 
     def check_matrix(self, rows: int, columns: int, itemsize: int) -> None:
