@@ -146,7 +146,7 @@ def test_each_test_example_takes_the_cheaper_kernel():
     assert len(counter.tests(np.arange(1), 1024).by_rows) == 0  # one test example does not repay turning the panel
 
 
-@pytest.mark.parametrize("rare", [0, 1, 15, 16, 17, 31, 32, 255, 256, 257, 4095, 4096, 70_000])
+@pytest.mark.parametrize("rare", [0, 1, 15, 16, 17, 31, 32, 255, 256, 257, 4095, 4096, 65_519, 65_520, 65_521, 70_000])
 def test_counters_of_the_minority_carry_over(rare):
     """Around each power of two a carry goes up another level; beyond 16 binary digits the popcount takes over."""
     trials = 2 * rare + 1

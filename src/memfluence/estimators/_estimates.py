@@ -112,17 +112,26 @@ class Estimates(ABC):
     ) -> Iterator[ClassBlock]:
         """One block per class, ascending by label; a class that a split lacks has no rows or no columns."""
         members = list(class_members(train_labels, test_labels))
-        largest = max((len(train) * len(test) for _, train, test in members), default=0)
-        self.memory.check(largest * np.dtype(dtype).itemsize, "the influence of the largest class", "a narrower dtype")
-        at_once = _threads() if self._prepare(sum(len(train) * len(test) for _, train, test in members)) else 1
-        for start in range(0, len(members), 4 * at_once):
-            some = members[start : start + 4 * at_once]
+        sizes = [len(train) * len(test) for _, train, test in members]
+        threads = self._threads_over(len(members), sum(sizes))
+        held = 4 * threads if threads > 1 else 1  # blocks at a time
+        size = max((sum(sizes[start : start + held]) for start in range(0, len(members), held)), default=0)
+        self.memory.check(size * np.dtype(dtype).itemsize, "the influence within a class", "a narrower dtype")
+
+        def fill(block: ClassBlock) -> None:
+            self._fill(block.values.T, block.train, block.test, threads=1 if threads > 1 else None)
+
+        for start in range(0, len(members), held):
             blocks = [
                 ClassBlock(label, train, test, np.empty((len(test), len(train)), dtype).T)
-                for label, train, test in some
+                for label, train, test in members[start : start + held]
             ]
-            _in_threads(lambda one: self._fill(one.values.T, one.train, one.test, 1), blocks, at_once)
+            _in_threads(fill, blocks, threads)
             yield from blocks
+
+    def _threads_over(self, blocks: int, pairs: int) -> int:
+        """Get ready; how many blocks to look at at once. Few blocks are looked at one by one, with threads in each."""
+        return _threads() if self._prepare(pairs) and blocks >= _threads() else 1
 
     def all_class_blocks(
         self, train_labels: np.ndarray, test_labels: np.ndarray, *, dtype: Any = np.float64
@@ -179,7 +188,7 @@ class Estimates(ABC):
     def _select(self, blocks: Sequence[Block], threshold: float) -> list[Block]:
         """The pairs of `at_least` in any order and number of parts."""
         found: list[Block] = []  # appended to from several threads
-        several = self._prepare(sum(len(train) * len(test) for train, test in blocks)) and len(blocks) > 1
+        threads = self._threads_over(len(blocks), sum(len(train) * len(test) for train, test in blocks))
 
         def look(block: Block) -> None:
             train, test = block
@@ -193,9 +202,9 @@ class Estimates(ABC):
                         size = BYTES_PER_PAIR * sum(len(part[0]) for part in found)
                         self.memory.check(size, "sorting the pairs found so far", "a higher threshold")
 
-            self._tiles(train, test, select, threads=1 if several else None)
+            self._tiles(train, test, select, threads=1 if threads > 1 else None)
 
-        _in_threads(look, blocks, _threads() if several else 1)
+        _in_threads(look, blocks, threads)
         return found
 
     def _indices(self, chosen: Any, split: str) -> np.ndarray:
