@@ -36,6 +36,7 @@ soak: $(INSTALLED)
 
 benchmark: $(INSTALLED)
 	$(BIN)/python benchmarks/batched_mlp.py
+	$(BIN)/python benchmarks/estimate.py
 
 figures: $(INSTALLED)
 	$(BIN)/python docs/make_figures.py

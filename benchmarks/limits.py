@@ -31,7 +31,10 @@ from memfluence.learners._torch.device import kernels
 
 KINDS = {
     "products and convolutions": ("gemm", "xmma", "nvjet", "cutlass", "convolve", "dgrad", "wgrad", "splitk"),
-    "normalization, activation, pooling": ("batch_norm", "celu", "pool", "_norm_", "relu"),
+    "normalization, activation, pooling": (
+        *("batch_norm", "celu", "pool", "relu"),
+        *("_sum", "_added", "_finish_", "_normalize", "_differentiate"),  # our own
+    ),
     "update of parameters": ("_update", "multi_tensor", "vector_norm", "foreach"),
     "gather of inputs": ("index",),
 }

@@ -41,6 +41,15 @@ def test_the_example_of_the_readme() -> None:
     top = run.influence(top_k=4)
     assert top.index.shape == (1197, 4)
     full = run.influence()
+    helped = run.influence(train=[5, 2], top_k=3, per="train")
+    assert (helped.value == np.take_along_axis(full[[5, 2]], helped.index, axis=1)).all()
+    assert (helped.value == -np.sort(-full[[5, 2]], axis=1)[:, :3]).all()
+    assert (run.influence(top_k=4, device="cpu:0").index == top.index).all()
+    with pytest.raises(mf.MemfluenceError, match="beyond the memory of"):
+        run.influence(memory="1MB")
+    for wrong in ({"per": "both"}, {"per": "train", "top_k": 2, "test": [1]}, {"device": "cuda"}):
+        with pytest.raises(mf.MemfluenceError):
+            run.influence(**wrong)
     assert (top.value == np.take_along_axis(full, top.index.T, axis=0).T).all()
     again = mf.open("runs/digits")
     assert again.memorization().equals(table)
@@ -91,6 +100,17 @@ def test_a_function_with_margins_and_a_failure() -> None:
     assert (numbers == done).all()
     right = np.unpackbits(run.trials.test_correct, axis=1, count=20, bitorder="little").astype(bool)
     assert ((margins > 0) == right).all()
+    kept = np.unpackbits(run.trials.mask, axis=1, count=40, bitorder="little").astype(bool)
+    of_margin = run.influence(outcome="margin")
+    expected = margins[kept[:, 3], 5].astype(float).mean() - margins[~kept[:, 3], 5].astype(float).mean()
+    np.testing.assert_allclose(of_margin[3, 5], expected, rtol=1e-9)
+    np.testing.assert_array_equal(run.influence(outcome=margins), of_margin)
+    np.testing.assert_allclose(run.influence(outcome=right), run.influence(), atol=1e-14)
+    table = run.memorization(outcome="margin")
+    assert {"mean_in", "mean_out"} <= set(table.columns)
+    assert (table.memorization - (table.mean_in - table.mean_out)).abs().max() < 1e-9
+    with pytest.raises(mf.MemfluenceError, match="has no column 'test_logit'"):
+        run.influence(outcome="logit")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", MemfluenceWarning)
         again = mf.run(blobs(), learner=train, trials=40, record=["prediction", "margin"], out="run", progress=False)

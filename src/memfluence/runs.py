@@ -5,13 +5,28 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from memfluence.datasets import Dataset, load
 from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError
-from memfluence.estimators import ClassBlock, Influence, Memorization, TopK, influence, memorization
+from memfluence.estimators import (
+    ClassBlock,
+    Estimates,
+    Influence,
+    Memorization,
+    Memory,
+    RealMemorization,
+    TopK,
+    TopTests,
+    ask,
+    influence,
+    memorization,
+    real_influence,
+    real_memorization,
+    recorded_outcome,
+)
 from memfluence.findings import Pairs, high_influence_pairs
 from memfluence.records import Trials
 from memfluence.store import RunInfo, TrialStore
@@ -28,7 +43,7 @@ class Run:
     def __init__(self, store: TrialStore, dataset: Dataset | None = None) -> None:
         self.store = store
         self._dataset = dataset
-        self._estimates: dict[float | None, Influence] = {}
+        self._estimates: dict[tuple[float | None, str | int | None, str], Influence] = {}
 
     def __repr__(self) -> str:
         data = self.info.dataset
@@ -88,31 +103,35 @@ class Run:
         """Memorization of every training example as arrays; `memorization` gives them as a table."""
         return memorization(self.trials, self.info.kinds, keep)
 
-    def memorization_columns(self, keep: float | None = None) -> dict[str, np.ndarray]:
+    def memorization_columns(
+        self, keep: float | None = None, *, outcome: "str | np.ndarray" = "correct"
+    ) -> dict[str, np.ndarray]:
         """The columns of `memorization` as plain arrays."""
-        estimate = self.estimate_memorization(keep)
+        found: Memorization | RealMemorization
+        if isinstance(outcome, str) and outcome == "correct":
+            found, arms = self.estimate_memorization(keep), ("accuracy_in", "accuracy_out")
+        else:
+            values = recorded_outcome(self.store, self.trials, outcome, "train")
+            found, arms = real_memorization(self.trials, self.info.kinds, values, keep), ("mean_in", "mean_out")
+        names = ("stderr", "lower", "upper", *arms, "trials_in", "trials_out")
         return {
             "index": np.arange(self.info.n_train),
             "label": self.classes[self.label_codes[0]],
-            "memorization": estimate.value,
-            "stderr": estimate.stderr,
-            "lower": estimate.lower,
-            "upper": estimate.upper,
-            "accuracy_in": estimate.accuracy_in,
-            "accuracy_out": estimate.accuracy_out,
-            "trials_in": estimate.trials_in,
-            "trials_out": estimate.trials_out,
+            "memorization": found.value,
+            **{name: getattr(found, name) for name in names},
         }
 
-    def memorization(self, keep: float | None = None) -> "pd.DataFrame":
+    def memorization(self, keep: float | None = None, *, outcome: "str | np.ndarray" = "correct") -> "pd.DataFrame":
         """One row per training example: its memorization, how sure that is, and what it is made of.
 
         `keep` chooses one fraction where the run has several. `lower` and `upper` are a 95% interval (Newcombe),
-        `stderr` is Agresti and Caffo's; an estimate that the trials cannot give is NaN.
+        `stderr` is Agresti and Caffo's; an estimate that the trials cannot give is NaN. `outcome` is what is averaged:
+        whether models are right, a recorded "margin" or "logit", or an array (trials, n_train) of your own; its means
+        are then `mean_in` and `mean_out`, and errors are Welch's.
         """
         import pandas as pd
 
-        return pd.DataFrame(self.memorization_columns(keep))
+        return pd.DataFrame(self.memorization_columns(keep, outcome=outcome))
 
     def influence(
         self,
@@ -121,33 +140,55 @@ class Run:
         train: int | Sequence[int] | None = None,
         same_class: bool = False,
         top_k: int | None = None,
+        per: Literal["test", "train"] = "test",
         keep: float | None = None,
         dtype: Any = np.float64,
-    ) -> "np.ndarray | list[ClassBlock] | TopK":
+        outcome: "str | np.ndarray" = "correct",
+        memory: str | int | None = None,
+        device: str = "cpu",
+    ) -> "np.ndarray | list[ClassBlock] | TopK | TopTests":
         """Influence of training on test examples, (train, test); positive means that the training example helps.
 
         All of both splits by default, or chosen ones. `same_class=True` gives one block per class instead of the
-        matrix; `top_k=5` the five most influential training examples of each test example, without holding the
-        matrix.
+        matrix; `top_k=5` the five most influential training examples of each test example (`per="train"`: the five
+        test examples that each training example helps most), without holding the matrix. `outcome` is what is
+        averaged: whether models are right, or a recorded "margin" or "logit", or an array (trials, n_test) of your own.
+        `memory="2GB"` caps what the process may hold; `device="cuda"` finds `top_k` on a GPU.
         """
-        estimates = self.influence_estimates(keep)
-        if top_k is not None:
-            if isinstance(top_k, bool) or not hasattr(top_k, "__index__") or top_k < 1:
-                raise InputError(f"The 'top_k' parameter must be an integer >= 1. Got {top_k!r} instead.")
-            if train is not None or same_class:
-                raise InputError("top_k looks at all training examples; leave out train and same_class.")
-            return estimates.top_k(int(top_k), test)
-        if same_class:
-            if test is not None or train is not None:
-                raise InputError("same_class gives the blocks of all classes; leave out train and test.")
-            return list(estimates.class_blocks(*self.label_codes))
-        return estimates.block(train, test, dtype=dtype)
+        estimates: Estimates
+        if isinstance(outcome, str) and outcome == "correct":
+            estimates = self.influence_estimates(keep, memory=memory, device=device)
+        else:
+            values = recorded_outcome(self.store, self.trials, outcome, "test")
+            estimates = real_influence(self.trials, self.info.kinds, values, keep, memory=memory)
+        if device != "cpu" and (top_k is None or per != "test" or not isinstance(estimates, Influence)):
+            raise InputError(f"The device {device!r} serves top_k per test example of 'correct'; leave it out.")
+        return ask(
+            estimates,
+            self.label_codes,
+            train=train,
+            test=test,
+            same_class=same_class,
+            top_k=top_k,
+            per=per,
+            dtype=dtype,
+        )
 
-    def influence_estimates(self, keep: float | None = None) -> Influence:
+    def influence_estimates(
+        self, keep: float | None = None, *, memory: str | int | None = None, device: str = "cpu"
+    ) -> Influence:
         """The estimator behind `influence`, which also gives errors and intervals."""
-        if keep not in self._estimates:
-            self._estimates[keep] = influence(self.trials, self.info.kinds, keep)
-        return self._estimates[keep]
+        key = (keep, memory, device)
+        if key not in self._estimates:
+            self._check_memory(memory)
+            self._estimates[key] = influence(self.trials, self.info.kinds, keep, memory=memory, device=device)
+        return self._estimates[key]
+
+    def _check_memory(self, memory: str | int | None) -> None:
+        """Refuse to read trials that do not fit; while they are read, each is held twice."""
+        width = sum(-(-n // 8) for n in (self.info.n_train, self.info.n_train, self.info.n_test))
+        if "trials" not in self.__dict__:
+            Memory.of(memory).check(2 * self.info.trials * width, "reading the trials", "a machine that has it")
 
     def find_pairs(
         self,
@@ -157,8 +198,11 @@ class Run:
         same_class: bool = True,
         keep: float | None = None,
         permutations: int = 5,
+        memory: str | int | None = None,
+        device: str = "cpu",
     ) -> Pairs:
         """High-influence pairs with their summary, and how many chance alone would give; labels are codes."""
+        self._check_memory(memory)
         return high_influence_pairs(
             self.trials,
             self.info.kinds,
@@ -168,6 +212,8 @@ class Run:
             same_class=same_class,
             keep=keep,
             permutations=permutations,
+            memory=memory,
+            device=device,
         )
 
     def pair_columns(self, pairs: Pairs) -> dict[str, np.ndarray]:

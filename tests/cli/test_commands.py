@@ -116,6 +116,42 @@ def test_pairs_follow_the_contract(shell: Shell) -> None:
     assert "0 pairs" in shell("pairs", "run", "--mem", "1", "--infl", "1")
 
 
+def test_memory_is_capped(shell: Shell) -> None:
+    make_run(shell)
+    everything = ("--mem", "0.1", "--infl", "0.1")
+    assert shell.json("pairs", "run", *everything, "--memory", "64GB") == shell.json("pairs", "run", *everything)
+    for command in (["pairs", "run"], ["compare", "run"], ["export", "run", "out.npz"]):
+        shell(*command, "--memory", "1MB", code=2)
+        assert shell.errors.count("\n") == 1
+        assert "beyond the memory of 1.0 MB; allow at least " in shell.errors
+        shell(*command, "--memory", "much", code=2)
+        assert "must be a size such as 2GB" in shell.errors
+    assert not Path("out.npz").exists()
+    shell("export", "run", "capped.npz", "--memory", "64GB")
+    shell("export", "run", "plain.npz")
+    assert Path("capped.npz").read_bytes() == Path("plain.npz").read_bytes()
+
+
+def test_a_device_for_pairs(shell: Shell) -> None:
+    make_run(shell)
+    everything = ("pairs", "run", "--mem", "0.1", "--infl", "0.1")
+    assert shell.json(*everything, "--device", "cpu:0") == shell.json(*everything)  # the GPU's way, on torch's CPU
+    shell(*everything, "--device", "cuda:99", code=2)
+    assert "'cuda:99' cannot be used; use cpu" in shell.errors
+
+
+def test_scores_of_a_recorded_outcome(shell: Shell) -> None:
+    shell("scores", make_run(shell)["run"], "--outcome", "margin", code=2)
+    assert "--record margin" in shell.errors
+    shell("scores", "run", "--outcome", "loss", code=2)
+    assert "must be correct, margin, logit or an array" in shell.errors
+    run = ("run", "digits", "--set", "epochs=1", "--trials", "6", "--record", "margin", "--out", "recorded")
+    shell(*run)
+    rows = shell.json("scores", "recorded", "--outcome", "margin")["train"]
+    assert {"memorization", "stderr", "mean_in", "mean_out", "trials_in"} <= set(rows[0])
+    assert "mean if held out" in shell("scores", "recorded", "--outcome", "margin")
+
+
 def test_failed_trials_end_with_code_1_and_the_command_to_retry_them(shell: Shell) -> None:
     Path("learner.py").write_text(LEARNER.format(fails_at=7))
     status = json.loads(

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from memfluence.errors import InputError, MemfluenceWarning
 from memfluence.estimators import JointCounter, counts, joint_counts_reference
 
-METHODS = ["matmul", "popcount"]
+METHODS = ["matmul", "popcount", "minority"]
 
 
 def naive_counts(mask, correct):
@@ -78,15 +79,84 @@ def test_blocks_equal_the_reference(data, trials, n_train, n_test):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_tiles_and_threads_do_not_change_counts(monkeypatch, method):
-    from memfluence.estimators import _popcount
+    from memfluence.estimators import _counting
 
     monkeypatch.setattr(counts, "TRIALS_AT_ONCE", 50)
     monkeypatch.setattr(counts, "EXAMPLES_AT_ONCE", 30)
-    monkeypatch.setattr(_popcount, "TEST_AT_ONCE", 3)
-    monkeypatch.setattr(_popcount, "WORTH_A_THREAD", 0)
-    mask, correct = adversarial(170, 1100, 65)  # more examples than lanes
-    found = JointCounter(pack(mask), pack(correct), 1100, 65, method=method).block()
-    np.testing.assert_array_equal(found, joint_counts_reference(pack(mask), pack(correct), 1100, 65))
+    monkeypatch.setattr(_counting, "CHUNK", 3)
+    monkeypatch.setattr(_counting, "TESTS_PER_TASK", 7)
+    monkeypatch.setattr(_counting, "TRANSPOSED_AT_ONCE", 512)
+    monkeypatch.setattr(_counting, "thread_count", lambda: 3)
+    mask, correct = adversarial(170, 3100, 65)  # more examples than a panel has
+    reference = joint_counts_reference(pack(mask), pack(correct), 3100, 65)
+    for panels_bytes in (1, 2**20):
+        monkeypatch.setattr(_counting, "PANELS_BYTES", panels_bytes)
+        counter = JointCounter(pack(mask), pack(correct), 3100, 65, method=method)
+        np.testing.assert_array_equal(counter.block(), reference)
+        for of in ("test", "train"):  # tasks of some test examples, or of some panels
+            found = np.zeros((65, 3100), np.int32)
+
+            def use(tile, rows, columns, found=found):
+                found[columns, rows] += tile[0]
+
+            counts.each_tile([counter], np.arange(3100), np.arange(65), use, of=of)
+            np.testing.assert_array_equal(found.T, reference)
+
+
+@pytest.mark.parametrize("of", ["test", "train"])
+@pytest.mark.parametrize("method", METHODS)
+def test_tiles_of_one_example_come_in_order_on_one_thread(monkeypatch, method, of):
+    from memfluence.estimators import _counting
+
+    monkeypatch.setattr(counts, "EXAMPLES_AT_ONCE", 30)
+    monkeypatch.setattr(_counting, "CHUNK", 3)
+    monkeypatch.setattr(_counting, "TESTS_PER_TASK", 7)
+    monkeypatch.setattr(_counting, "PANELS_BYTES", 1)
+    monkeypatch.setattr(_counting, "thread_count", lambda: 3)
+    mask, correct = adversarial(20, 3100, 65)
+    counter = JointCounter(pack(mask), pack(correct), 3100, 65, method=method)
+    seen = {}  # position along the own axis -> (thread, starts along the other axis)
+
+    def use(tile, rows, columns):
+        assert tile[0].shape == (columns.stop - columns.start, rows.stop - rows.start)
+        own, other = (columns, rows) if of == "test" else (rows, columns)
+        seen.setdefault((own.start, own.stop), []).append((threading.get_ident(), other.start))
+
+    counts.each_tile([counter], np.arange(3100), np.arange(65), use, of=of)
+    assert len(seen) > 1
+    for tiles in seen.values():
+        assert len({thread for thread, _ in tiles}) == 1
+        assert [start for _, start in tiles] == sorted({start for _, start in tiles})
+
+
+def test_each_test_example_takes_the_cheaper_kernel():
+    from memfluence.estimators import _counting
+
+    rng = np.random.default_rng(0)
+    accuracy = np.where(np.arange(60) % 2, 0.5, 0.97)  # half of them far from one half
+    mask, correct = rng.random((1000, 1024)) < 0.7, rng.random((1000, 60)) < accuracy
+    counter = _counting.PackedCounter(pack(mask), pack(correct), 1024, 60, "auto")
+    tests = counter.tests(np.arange(60), 1024)
+    np.testing.assert_array_equal(tests.by_words, np.arange(1, 60, 2))
+    np.testing.assert_array_equal(tests.by_rows, np.arange(0, 60, 2))
+    found = np.full((60, 1024), -1, np.int32)
+    counter.count(_counting.Panel(counter, np.arange(1024)), tests, found)
+    np.testing.assert_array_equal(found.T, joint_counts_reference(pack(mask), pack(correct), 1024, 60))
+    assert len(counter.tests(np.arange(60), 8).by_rows) == 0  # eight examples would waste the adders' lanes
+    assert len(counter.tests(np.arange(1), 1024).by_rows) == 0  # one test example does not repay turning the panel
+
+
+@pytest.mark.parametrize("rare", [0, 1, 15, 16, 17, 31, 32, 255, 256, 257, 4095, 4096, 65_519, 65_520, 65_521, 70_000])
+def test_counters_of_the_minority_carry_over(rare):
+    """Around each power of two a carry goes up another level; beyond 16 binary digits the popcount takes over."""
+    trials = 2 * rare + 1
+    rng = np.random.default_rng(rare)
+    mask = np.column_stack([np.ones(trials, bool), np.zeros(trials, bool), rng.random((trials, 3)) < 0.7])
+    right = np.zeros((trials, 2), bool)
+    right[rng.permutation(trials)[:rare], 0] = True  # rarely right
+    right[:, 1] = ~right[:, 0]  # rarely wrong
+    found = JointCounter(pack(mask), pack(right), 5, 2, method="minority").block()
+    np.testing.assert_array_equal(found, naive_counts(mask, right))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -99,14 +169,15 @@ def test_read_only_and_strided_bits(method):
 
 
 def test_words_hold_the_bits_of_their_trials():
-    from memfluence.estimators import _popcount
+    from memfluence.estimators import _counting
 
-    mask, _ = adversarial(130, 70, 1)
-    words = _popcount.word_major(pack(mask), 70)  # (3, 70)
-    assert words.shape == (3, 70)
+    mask, _ = adversarial(130, 1100, 1)
+    words = _counting._example_words(pack(mask), 1100)
+    assert words.shape == (1100, 3)
     for trial in range(192):
-        expected = mask[trial] if trial < 130 else np.zeros(70, bool)
-        np.testing.assert_array_equal((words[trial // 64] >> np.uint64(trial % 64)) & np.uint64(1), expected)
+        expected = mask[trial] if trial < 130 else np.zeros(1100, bool)
+        np.testing.assert_array_equal((words[:, trial // 64] >> np.uint64(trial % 64)) & np.uint64(1), expected)
+    np.testing.assert_array_equal(_counting._ones(words), mask.sum(axis=0))
 
 
 @pytest.mark.parametrize(("trials", "n"), [(0, 5), (1, 1), (255, 9), (256, 8), (511, 70)])
@@ -130,15 +201,15 @@ def test_pair_counts_equal_the_reference():
 def test_the_fast_path_is_loaded_when_it_pays(monkeypatch):
     mask, correct = adversarial(100, 20, 10)
     loads = []
-    popcount_kernels = counts._popcount_kernels
-    popcount_kernels.cache_clear()
+    kernels = counts.kernels
+    kernels.cache_clear()
 
     def load():
         loads.append(1)
-        return popcount_kernels()
+        return kernels()
 
-    load.cache_info = popcount_kernels.cache_info
-    monkeypatch.setattr(counts, "_popcount_kernels", load)
+    load.cache_info = kernels.cache_info
+    monkeypatch.setattr(counts, "kernels", load)
     monkeypatch.setattr(counts, "WORTH_LOADING", 2 * 100 * 20 * 10)
     counter = JointCounter(pack(mask), pack(correct), 20, 10)
     first = counter.block()
@@ -149,16 +220,16 @@ def test_the_fast_path_is_loaded_when_it_pays(monkeypatch):
 
 def test_without_numba_counting_goes_on(monkeypatch):
     mask, correct = adversarial(100, 20, 10)
-    monkeypatch.setitem(sys.modules, "memfluence.estimators._popcount", None)  # importing it raises ImportError
-    monkeypatch.delattr("memfluence.estimators._popcount", raising=False)
-    counts._popcount_kernels.cache_clear()
+    monkeypatch.setitem(sys.modules, "memfluence.estimators._counting", None)  # importing it raises ImportError
+    monkeypatch.delattr("memfluence.estimators._counting", raising=False)
+    counts.kernels.cache_clear()
     try:
         counter = JointCounter(pack(mask), pack(correct), 20, 10, method="popcount")
         with pytest.warns(MemfluenceWarning, match="goes on several times slower"):
             found = counter.block()
         np.testing.assert_array_equal(found, naive_counts(mask, correct))
     finally:
-        counts._popcount_kernels.cache_clear()
+        counts.kernels.cache_clear()
 
 
 def test_nowhere_to_keep_compiled_code():
@@ -170,7 +241,7 @@ def test_nowhere_to_keep_compiled_code():
         "from memfluence.estimators import JointCounter\n"
         "bits = np.full((9, 1), 255, np.uint8)\n"
         "counter = JointCounter(bits, bits, 8, 8, method='popcount')\n"
-        "assert (counter.block() == 9).all() and counter._words is not None\n"
+        "assert (counter.block() == 9).all() and counter._packed is not None\n"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", script], check=True, timeout=120)
 
@@ -186,7 +257,7 @@ def test_importing_estimators_loads_nothing_heavy():
 
 def test_bad_input_is_one_sentence():
     bits = np.zeros((2, 1), np.uint8)
-    with pytest.raises(InputError, match="auto, matmul or popcount; got 'magic'"):
+    with pytest.raises(InputError, match="one of auto, matmul, popcount, minority; got 'magic'"):
         JointCounter(bits, bits, 8, 8, method="magic")
     with pytest.raises(InputError, match="2 masks for 1 outcomes"):
         JointCounter(bits, bits[:1], 8, 8)

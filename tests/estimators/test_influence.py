@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memfluence.errors import InputError
-from memfluence.estimators import difference, influence
+from memfluence.estimators import _estimates, counts, difference, influence
 from memfluence.records import Kind
 
 LEMMA = (Kind(0.7, 21, "in"), Kind(0.7, 20, "out"))
-METHODS = ["matmul", "popcount"]
+METHODS = ["matmul", "popcount", "minority"]
 MODULE = importlib.import_module("memfluence.estimators.influence")  # the package's attribute is the function
 
 
@@ -85,10 +85,10 @@ def test_errors_of_blocks_and_pairs_agree():
 
 @pytest.mark.parametrize("tile", [(7, 5), (40, 1), (1, 23)])
 def test_tiles_do_not_change_anything(monkeypatch, tile):
-    estimates = influence(awkward_trials(), BOTH)
+    estimates = influence(awkward_trials(), BOTH, method="matmul")
     whole, errors, top = estimates.block(), estimates.block_with_errors(), estimates.top_k(6)
-    monkeypatch.setattr(MODULE, "TRAIN_AT_ONCE", tile[0])
-    monkeypatch.setattr(MODULE, "TEST_AT_ONCE", tile[1])
+    monkeypatch.setattr(counts, "EXAMPLES_AT_ONCE", tile[0])
+    monkeypatch.setattr(counts, "TRIALS_AT_ONCE", tile[1])
     monkeypatch.setattr(MODULE, "DIVIDED_AT_ONCE", 11)
     np.testing.assert_array_equal(estimates.block(), whole)
     np.testing.assert_array_equal(estimates.block_with_errors().upper, errors.upper)
@@ -96,23 +96,13 @@ def test_tiles_do_not_change_anything(monkeypatch, tile):
     np.testing.assert_array_equal(estimates.top_k(6).value, top.value)
 
 
-def test_scanning_never_asks_for_more_than_a_tile(monkeypatch):
-    from memfluence.estimators.counts import JointCounter
-    from memfluence.estimators.influence import TEST_AT_ONCE, TRAIN_AT_ONCE
-
-    asked = []
-    block = JointCounter.block
-    monkeypatch.setattr(
-        JointCounter,
-        "block",
-        lambda self, train, test: asked.append((len(train), len(test))) or block(self, train, test),
-    )
-    n_train, n_test = TRAIN_AT_ONCE + 5, TEST_AT_ONCE + 5
-    top = influence(random_trials(8, n_train, n_test), BOTH).top_k(2)
-    assert top.index.shape == (n_test, 2)
-    assert len(asked) == 4
-    assert max(rows for rows, _ in asked) == TRAIN_AT_ONCE
-    assert max(columns for _, columns in asked) == TEST_AT_ONCE
+def test_a_block_can_be_written_where_the_caller_wants_it():
+    estimates = influence(awkward_trials(), BOTH)
+    out = np.zeros((23, 40), np.float32).T
+    assert estimates.block(out=out) is out
+    np.testing.assert_array_equal(out, estimates.block().astype(np.float32))
+    with pytest.raises(InputError, match="of shape \\(40, 23\\) in Fortran order"):
+        estimates.block(out=np.zeros((40, 23)))
 
 
 def test_class_blocks_cover_every_class():
@@ -147,21 +137,29 @@ def brute_force_top_k(values, k):
     n_train=st.integers(1, 40),
     n_test=st.integers(1, 8),
     k=st.integers(1, 50),
-    rows_at_once=st.integers(1, 50),
+    examples_at_once=st.integers(1, 50),
+    method=st.sampled_from(METHODS),
     seed=st.integers(0, 2**32 - 1),
 )
 @settings(max_examples=80, deadline=None)
-def test_top_k_equals_a_sort(trials, n_train, n_test, k, rows_at_once, seed):
-    before = MODULE.TRAIN_AT_ONCE
-    estimates = influence(random_trials(trials, n_train, n_test, seed=seed), BOTH)
-    index, value = brute_force_top_k(estimates.block(), k)
-    try:
-        MODULE.TRAIN_AT_ONCE = rows_at_once
-        top = estimates.top_k(k)
-    finally:
-        MODULE.TRAIN_AT_ONCE = before
+def test_top_k_equals_a_sort(trials, n_train, n_test, k, examples_at_once, method, seed):
+    estimates = influence(random_trials(trials, n_train, n_test, seed=seed), BOTH, method=method)
+    values = estimates.block()
+    index, value = brute_force_top_k(values, k)
+    test_index, test_value = brute_force_top_k(values.T, k)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counts, "EXAMPLES_AT_ONCE", examples_at_once)
+        top, tests = estimates.top_k(k), estimates.top_tests(k)
+        if method == "matmul":  # as where the kernels are not loaded
+            patch.setattr(_estimates, "keep_largest", _estimates.keep_largest_plainly)
+            plain_top, plain_tests = estimates.top_k(k), estimates.top_tests(k)
+            for plain, fast in ((plain_top, top), (plain_tests, tests)):
+                np.testing.assert_array_equal(plain.index, fast.index)
+                np.testing.assert_array_equal(plain.value, fast.value)
     np.testing.assert_array_equal(top.index, index)
     np.testing.assert_array_equal(top.value, value)
+    np.testing.assert_array_equal(tests.index, test_index)
+    np.testing.assert_array_equal(tests.value, test_value)
 
 
 def test_top_k_of_chosen_test_examples():
@@ -169,6 +167,10 @@ def test_top_k_of_chosen_test_examples():
     everything, chosen = estimates.top_k(4), estimates.top_k(4, test=[9, 2])
     np.testing.assert_array_equal(chosen.test, [9, 2])
     np.testing.assert_array_equal(chosen.index, everything.index[[9, 2]])
+    of_all, of_some = estimates.top_tests(4), estimates.top_tests(4, train=[30, 0, 5])
+    np.testing.assert_array_equal(of_some.train, [30, 0, 5])
+    np.testing.assert_array_equal(of_some.index, of_all.index[[30, 0, 5]])
+    assert (of_some.index[1] == -1).all()  # always kept: no estimate
 
 
 @pytest.mark.parametrize(

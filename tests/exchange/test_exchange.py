@@ -210,7 +210,7 @@ class TestCompare:
         mf.import_trials([trials_file(tmp_path / "t.npz")], tmp_path / "run")
         run = mf.open(tmp_path / "run")
         expected = run.find_pairs(0, 0.1, permutations=0).summary
-        monkeypatch.setattr("memfluence.findings.pairs._count", lambda *_: pytest.fail("a permutation"))
+        monkeypatch.setattr("memfluence.estimators.Arms.permuted", lambda *_: pytest.fail("a permutation"))
         assert mf.compare(run, mem=0, infl=0.1) == {"first": str(run.path), "summary": expected}
 
     @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import pytest
 from memfluence.errors import InputError
 from memfluence.estimators import arms, influence, memorization
 from memfluence.findings import high_influence_pairs
-from memfluence.findings import pairs as pairs_module
 from memfluence.records import Kind, Trials
 from memfluence.seeding import generator
 
@@ -41,8 +40,7 @@ def double_loop(trials, kinds, train_labels, test_labels, mem, infl, same_class)
 
 @pytest.mark.parametrize("same_class", [True, False])
 @pytest.mark.parametrize(("mem", "infl"), [(0.25, 0.15), (0.25, -1), (-1, 0.0), (0.9, 0.9)])
-def test_equals_a_double_loop(monkeypatch, same_class, mem, infl):
-    monkeypatch.setattr(pairs_module, "ESTIMATES_AT_ONCE", 40)
+def test_equals_a_double_loop(same_class, mem, infl):
     trials, train_labels, test_labels = make_world()
     train_labels[train_labels == 2] = 1  # a class that only test has
     options = {"mem": mem, "infl": infl, "same_class": same_class}

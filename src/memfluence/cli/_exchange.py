@@ -5,7 +5,15 @@ from typing import Annotated, Any
 
 import typer
 
-from memfluence.cli._options import DatasetOption, InflOption, JsonOption, KeepOption, MemOption, RunArgument
+from memfluence.cli._options import (
+    DatasetOption,
+    InflOption,
+    JsonOption,
+    KeepOption,
+    MemOption,
+    MemoryOption,
+    RunArgument,
+)
 from memfluence.cli._output import as_json, number, say
 from memfluence.errors import InputError
 
@@ -42,6 +50,7 @@ def export(
     mem: MemOption = 0.25,
     infl: InflOption = 0.15,
     keep: KeepOption = None,
+    memory: MemoryOption = None,
     json: JsonOption = False,
 ) -> None:
     """Write scores and class-wise influence in the authors' published layout (or pairs, or the trials)."""
@@ -54,7 +63,7 @@ def export(
     if trials:
         export_trials(opened, file)
     else:
-        export_published(opened, file, pairs=pairs, mem=mem, infl=infl, keep=keep)
+        export_published(opened, file, pairs=pairs, mem=mem, infl=infl, keep=keep, memory=memory)
     if json:
         as_json({"file": str(file), "bytes": file.stat().st_size})
     else:
@@ -69,12 +78,13 @@ def compare(
     mem: MemOption = 0.25,
     infl: InflOption = 0.15,
     keep: KeepOption = None,
+    memory: MemoryOption = None,
     json: JsonOption = False,
 ) -> None:
     """Compare two results, or summarize a published file."""
     from memfluence.exchange import compare as compare_results
 
-    found = compare_results(first, second, mem=mem, infl=infl, keep=keep)
+    found = compare_results(first, second, mem=mem, infl=infl, keep=keep, memory=memory)
     if json:
         as_json(found)
         return

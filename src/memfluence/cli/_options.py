@@ -20,6 +20,7 @@ __all__ = [
     "KeepsOption",
     "LearnerOption",
     "MemOption",
+    "MemoryOption",
     "RecordOption",
     "RunArgument",
     "SeedOption",
@@ -82,6 +83,12 @@ KeepOption = Annotated[
 ]
 MemOption = Annotated[float, typer.Option(help="Least memorization of the training example.")]
 InflOption = Annotated[float, typer.Option(help="Least influence.")]
+MemoryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--memory", metavar="SIZE", help="Most memory that the command may hold, such as 2GB.", show_default=False
+    ),
+]
 AnyClass = Annotated[bool, typer.Option("--any-class", help="Pairs of different classes, too.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else there.")]
 

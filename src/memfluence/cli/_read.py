@@ -12,6 +12,7 @@ from memfluence.cli._options import (
     JsonOption,
     KeepOption,
     MemOption,
+    MemoryOption,
     RunArgument,
 )
 from memfluence.cli._output import as_json, number, say, table
@@ -54,13 +55,21 @@ def status(run: RunArgument, json: JsonOption = False) -> None:
         say(f"  damaged   {damage['reason']}")
 
 
-def scores(run: RunArgument, out: TableOption = None, keep: KeepOption = None, json: JsonOption = False) -> None:
+def scores(
+    run: RunArgument,
+    out: TableOption = None,
+    keep: KeepOption = None,
+    outcome: Annotated[
+        str, typer.Option(help="What is averaged: correct, or what was recorded: margin or logit.")
+    ] = "correct",
+    json: JsonOption = False,
+) -> None:
     """Memorization of every training example, with standard errors."""
     from memfluence.exchange import rows, write_table
     from memfluence.runs import open_run
 
     opened = open_run(run)
-    columns = opened.memorization_columns(keep)
+    columns = opened.memorization_columns(keep, outcome=outcome)
     if out is not None:
         write_table(columns, out)
     if json:
@@ -74,21 +83,25 @@ def scores(run: RunArgument, out: TableOption = None, keep: KeepOption = None, j
         )
         return
     values = columns["memorization"]
+    correct = outcome == "correct"
     say(
         f"{len(opened.trials)} trials; {int((values >= 0.25).sum())} of {len(values)} training examples"
         f" have memorization >= 0.25. The most memorized:"
+        if correct
+        else f"{len(opened.trials)} trials; how much keeping an example raises its mean {outcome}. The most:"
     )
+    means = ("accuracy_in", "accuracy_out") if correct else ("mean_in", "mean_out")
+    titles = ("right if kept", "right if held out") if correct else ("mean if kept", "mean if held out")
     order = (-values).argsort(kind="stable")[:_SHOWN]  # NaN last
     table(
-        ("index", "label", "memorization", "stderr", "right if kept", "right if held out"),
+        ("index", "label", "memorization", "stderr", *titles),
         (
             (
                 columns["index"][i],
                 columns["label"][i],
                 number(values[i]),
                 number(columns["stderr"][i]),
-                number(columns["accuracy_in"][i]),
-                number(columns["accuracy_out"][i]),
+                *(number(columns[name][i]) for name in means),
             )
             for i in order
         ),
@@ -104,6 +117,8 @@ def pairs(
     out: TableOption = None,
     keep: KeepOption = None,
     permutations: Annotated[int, typer.Option(help="Permuted copies for the number expected by chance.")] = 5,
+    memory: MemoryOption = None,
+    device: Annotated[str, typer.Option(help="Where pairs are looked for: cpu or cuda.")] = "cpu",
     json: JsonOption = False,
 ) -> None:
     """Memorized training examples and the test examples that each of them carries."""
@@ -111,7 +126,15 @@ def pairs(
     from memfluence.runs import open_run
 
     opened = open_run(run)
-    found = opened.find_pairs(mem, infl, same_class=not any_class, keep=keep, permutations=permutations)
+    found = opened.find_pairs(
+        mem,
+        infl,
+        same_class=not any_class,
+        keep=keep,
+        permutations=permutations,
+        memory=memory,
+        device=device,
+    )
     columns = opened.pair_columns(found)
     if out is not None:
         write_table(columns, out)

@@ -5,23 +5,44 @@ and a positive value means that the training example helps.
 """
 
 from memfluence.estimators._arms import Arms, arms
+from memfluence.estimators._asking import ask
+from memfluence.estimators._estimates import Block, ClassBlock, Estimates, TopK, TopTests, class_members
 from memfluence.estimators.counts import JointCounter, joint_counts_reference
-from memfluence.estimators.influence import ClassBlock, Influence, TopK, influence
+from memfluence.estimators.influence import Influence, influence
 from memfluence.estimators.intervals import Difference, difference
 from memfluence.estimators.memorization import Memorization, memorization, memorization_of
+from memfluence.estimators.memory import Memory
+from memfluence.estimators.real import (
+    RealInfluence,
+    RealMemorization,
+    real_influence,
+    real_memorization,
+    recorded_outcome,
+)
 
 __all__ = [
     "Arms",
+    "Block",
     "ClassBlock",
     "Difference",
+    "Estimates",
     "Influence",
     "JointCounter",
     "Memorization",
+    "Memory",
+    "RealInfluence",
+    "RealMemorization",
     "TopK",
+    "TopTests",
     "arms",
+    "ask",
+    "class_members",
     "difference",
     "influence",
     "joint_counts_reference",
     "memorization",
     "memorization_of",
+    "real_influence",
+    "real_memorization",
+    "recorded_outcome",
 ]

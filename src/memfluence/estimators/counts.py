@@ -2,27 +2,41 @@
 
     N11[i, j] = how many trials kept training example i and got test example j right
 
-Two ways give the same integers. A float32 matrix product of unpacked bits is exact, because each product adds at
-most `TRIALS_AT_ONCE` < 2**24 ones and needs nothing but NumPy. The popcount kernels of `_popcount.py` read the bits
-as they are and are several times faster, but loading Numba and, the first time on a machine, compiling takes a
-second or two. `JointCounter` starts with the former and changes to the latter when the work asked of it outweighs
-that; where Numba cannot be loaded it says so and goes on without.
+Three ways give the same integers. A float32 matrix product of unpacked bits is exact, because each product adds at
+most `TRIALS_AT_ONCE` < 2**24 ones and needs nothing but NumPy. The kernels read the bits as they are, by popcount or
+by summing the trials of each test example's rarer outcome, whichever costs less (`_counting.py`): tens of times
+faster, but loading Numba and, the first time on a machine, compiling takes some seconds. `JointCounter` starts with
+the product and changes to the kernels when the work asked of it outweighs that; where Numba cannot be loaded it says
+so and goes on without.
 
-Memory: beside what they return, these functions hold at most some 100 MB, whatever the sizes.
+Memory: beside what they return, these functions hold at most some 120 MB, and the kernels the trials once more.
 """
 
 import functools
 import warnings
+from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
 from memfluence.errors import InputError, MemfluenceWarning
 
-__all__ = ["JointCounter", "Method", "column_counts", "joint_counts_reference", "pair_counts"]
+__all__ = [
+    "JointCounter",
+    "Method",
+    "bits_at",
+    "column_counts",
+    "each_tile",
+    "joint_counts_reference",
+    "kernels",
+    "pair_counts",
+]
 
-Method = Literal["auto", "matmul", "popcount"]
+if TYPE_CHECKING:
+    from memfluence.estimators._counting import PackedCounter
+
+Method = Literal["auto", "matmul", "popcount", "minority"]
 
 # Tiles of the matrix product, 16 to 32 MB each in float32.
 TRIALS_AT_ONCE = 4096
@@ -45,9 +59,9 @@ def joint_counts_reference(
 
 
 class JointCounter:
-    """N11 block by block, prepared once for some trials.
+    """N11 of some trials, which are turned into words once, when the kernels first need them.
 
-    `method` forces one way of counting; "auto" picks the cheaper one. The integers are the same.
+    `method` forces one way of counting; "auto" picks the cheapest. The integers are the same.
     """
 
     def __init__(
@@ -59,65 +73,87 @@ class JointCounter:
         *,
         method: Method = "auto",
     ) -> None:
-        if method not in ("auto", "matmul", "popcount"):
-            raise InputError(f"The way of counting must be auto, matmul or popcount; got {method!r}.")
+        if method not in get_args(Method):
+            raise InputError(f"The way of counting must be one of {', '.join(get_args(Method))}; got {method!r}.")
         if len(mask) != len(outcome):
             raise InputError(f"There are {len(mask)} masks for {len(outcome)} outcomes; give one for each trial.")
         self.n_train, self.n_test, self.trials = n_train, n_test, len(mask)
-        self._mask, self._outcome = mask, outcome
+        self.mask, self.outcome = mask, outcome
         self._method = method
         self._work = 0  # trials times pairs asked for so far
-        self._words: tuple[np.ndarray, np.ndarray] | None = None  # (words, n_train), (n_test, words) uint64
+        self._packed: PackedCounter | None = None
+
+    @property
+    def still_needed(self) -> int:
+        """Memory, in bytes, of the words that the kernels count, until they are made."""
+        return 0 if self._packed is not None else 8 * -(-self.trials // 64) * (self.n_train + self.n_test)
 
     def block(self, train: np.ndarray | None = None, test: np.ndarray | None = None) -> np.ndarray:
         """Counts of the chosen training and test examples (None: all), (train, test) int32.
 
         The array is in Fortran order: the counts of one test example lie together.
         """
-        rows = self.n_train if train is None else len(train)
-        columns = self.n_test if test is None else len(test)
-        self._work += rows * columns * self.trials
-        kernels = self._kernels()
-        if kernels is None:
-            return self._product(train, test, rows, columns)
-        masks, outcomes = self._words = self._words or (
-            kernels.word_major(self._mask, self.n_train),
-            kernels.word_major(self._outcome, self.n_test).T.copy(),
-        )
-        counts = np.empty((columns, rows), dtype=np.int32)  # (test, train)
-        # Rows are gathered first: the kernel runs three times slower on words that do not lie together.
-        kernels.joint_counts(
-            masks if train is None else masks[:, train], outcomes if test is None else outcomes[test], counts
-        )
-        return counts.T  # (train, test)
-
-    def _kernels(self) -> ModuleType | None:
-        if self._method == "matmul" or (
-            self._method == "auto" and self._work < WORTH_LOADING and not _popcount_kernels.cache_info().currsize
-        ):
-            return None
-        return _popcount_kernels()
-
-    def _product(self, train: np.ndarray | None, test: np.ndarray | None, rows: int, columns: int) -> np.ndarray:
         train = np.arange(self.n_train) if train is None else train
         test = np.arange(self.n_test) if test is None else test
-        counts = np.zeros((columns, rows), dtype=np.int32)  # (test, train)
-        for start in range(0, self.trials, TRIALS_AT_ONCE):
-            mask, outcome = (bits[start : start + TRIALS_AT_ONCE] for bits in (self._mask, self._outcome))
-            for column in range(0, columns, EXAMPLES_AT_ONCE):
-                some_columns = slice(column, column + EXAMPLES_AT_ONCE)
-                correct = _bits_at(outcome, test[some_columns]).astype(np.float32)  # (trials, some columns)
-                for row in range(0, rows, EXAMPLES_AT_ONCE):
-                    some_rows = slice(row, row + EXAMPLES_AT_ONCE)
-                    kept = _bits_at(mask, train[some_rows]).astype(np.float32)  # (trials, some rows)
-                    counts[some_columns, some_rows] += (correct.T @ kept).astype(np.int32)
+        counts = np.empty((len(test), len(train)), dtype=np.int32)  # (test, train)
+
+        def keep(found: Sequence[np.ndarray], rows: slice, columns: slice) -> None:
+            counts[columns, rows] = found[0]
+
+        each_tile([self], train, test, keep)
         return counts.T  # (train, test)
+
+    def packed(self, pairs: int) -> "PackedCounter | None":
+        """The kernels, prepared to count so many more pairs; None where the matrix product will do."""
+        self._work += pairs * self.trials
+        if self._method == "matmul" or (
+            self._method == "auto" and self._work < WORTH_LOADING and not kernels.cache_info().currsize
+        ):
+            return None
+        if self._packed is None and (found := kernels()) is not None:
+            self._packed = found.PackedCounter(self.mask, self.outcome, self.n_train, self.n_test, self._method)
+        return self._packed
+
+    def product(self, train: np.ndarray, test: np.ndarray) -> np.ndarray:
+        """Counts (test, train) int32 as a matrix product."""
+        counts = np.zeros((len(test), len(train)), dtype=np.int32)
+        for start in range(0, self.trials, TRIALS_AT_ONCE):
+            some = slice(start, start + TRIALS_AT_ONCE)
+            correct = bits_at(self.outcome[some], test).astype(np.float32)  # (some trials, test)
+            kept = bits_at(self.mask[some], train).astype(np.float32)  # (some trials, train)
+            counts += (correct.T @ kept).astype(np.int32)
+        return counts
+
+
+def each_tile(
+    counters: Sequence[JointCounter],
+    train: np.ndarray,
+    test: np.ndarray,
+    use: Callable[[Sequence[np.ndarray], slice, slice], None],
+    *,
+    of: Literal["test", "train", "either"] = "either",
+    threads: int | None = None,
+) -> None:
+    """Count all chosen pairs, and call use(counts, rows, columns) for each tile: (test, train) int32 for each counter.
+
+    Tiles are used on several threads at once, but those of one test example (`of="test"`) on one thread and in the
+    order of `train`, or those of one training example (`of="train"`) in the order of `test`. The counts are only lent.
+    """
+    packed = [counter.packed(len(train) * len(test)) for counter in counters]
+    if (found := kernels() if None not in packed else None) is not None:
+        found.each_tile(packed, train, test, use, of, threads)
+        return
+    for column in range(0, len(test), EXAMPLES_AT_ONCE):
+        for row in range(0, len(train), EXAMPLES_AT_ONCE):
+            rows = slice(row, min(len(train), row + EXAMPLES_AT_ONCE))
+            columns = slice(column, min(len(test), column + EXAMPLES_AT_ONCE))
+            use([counter.product(train[rows], test[columns]) for counter in counters], rows, columns)
 
 
 def column_counts(bits: np.ndarray, n: int, *, among: np.ndarray | None = None) -> np.ndarray:
     """How many rows have each bit set, and set in `among` as well where it is given: (n,) int64."""
     counts = np.zeros(bits.shape[1] * 8, dtype=np.int64)
-    rows_at_once, bytes_at_once = 255, 2**15  # 255 ones still fit the uint8 in which they are summed
+    rows_at_once, bytes_at_once = 255, 2**11  # 255 ones fit the uint8 in which they are summed; 4 MB at a time
     for start in range(0, bits.shape[1], bytes_at_once):
         columns = slice(start, start + bytes_at_once)
         for row in range(0, len(bits), rows_at_once):
@@ -140,12 +176,12 @@ def pair_counts(
     pairs_at_once = max(1, 2**24 // max(1, len(mask)))
     for start in range(0, len(train), pairs_at_once):
         pairs = slice(start, start + pairs_at_once)
-        both = _bits_at(mask, train[pairs]) & _bits_at(outcome, test[pairs])  # (trials, some pairs)
+        both = bits_at(mask, train[pairs]) & bits_at(outcome, test[pairs])  # (trials, some pairs)
         counts[pairs] = both.sum(axis=0, dtype=np.int64)
     return counts
 
 
-def _bits_at(bits: np.ndarray, columns: np.ndarray) -> np.ndarray:
+def bits_at(bits: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """Chosen columns of packed bits, (rows, columns) uint8 of 0 and 1."""
     found = np.take(bits, columns >> 3, axis=1)
     found >>= (columns & 7).astype(np.uint8)
@@ -154,9 +190,10 @@ def _bits_at(bits: np.ndarray, columns: np.ndarray) -> np.ndarray:
 
 
 @functools.cache
-def _popcount_kernels() -> ModuleType | None:
+def kernels() -> ModuleType | None:
+    """Counting with compiled kernels (`_counting.py`), if they can be loaded."""
     try:
-        from memfluence.estimators import _popcount
+        from memfluence.estimators import _counting
     except Exception as error:  # Numba absent, at odds with NumPy, unable to compile or to keep what it compiled
         warnings.warn(
             f"The fast counting kernels cannot be loaded ({error}); counting goes on several times slower,"
@@ -165,4 +202,4 @@ def _popcount_kernels() -> ModuleType | None:
             stacklevel=2,
         )
         return None
-    return _popcount
+    return _counting

@@ -27,91 +27,82 @@ are noise: of n_train * n_test estimates some are large by chance (`findings/pai
 Axes are (train, test) everywhere; positive means that the training example helps.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 
 from memfluence.errors import InputError
 from memfluence.estimators._arms import Arms, arms
-from memfluence.estimators.counts import JointCounter, Method, column_counts, pair_counts
+from memfluence.estimators._estimates import Block, Estimates, TopK
+from memfluence.estimators._int8 import DeviceScan
+from memfluence.estimators.counts import JointCounter, Method, column_counts, each_tile, kernels, pair_counts
 from memfluence.estimators.intervals import Difference, difference
+from memfluence.estimators.memory import Memory
 from memfluence.records import Kind, Trials
 
-__all__ = ["ClassBlock", "Influence", "TopK", "influence"]
+__all__ = ["Influence", "influence"]
 
-# Pairs counted at once: 16 MB of counts. Larger arrays cost more in page faults than the counting itself.
-TRAIN_AT_ONCE, TEST_AT_ONCE = 2**14, 2**8
+WORK_BYTES = 120 * 2**20  # of tiles of the matrix product
 DIVIDED_AT_ONCE = 2**15  # pairs whose divisions stay in the cache
 
 
-@dataclass(frozen=True, eq=False)
-class ClassBlock:
-    """Influence of a class's training examples on its test examples."""
-
-    label: int
-    train: np.ndarray  # (rows,) indices, ascending
-    test: np.ndarray  # (columns,) indices, ascending
-    values: np.ndarray  # (rows, columns)
-
-
-@dataclass(frozen=True, eq=False)
-class TopK:
-    """The most helpful training examples of each chosen test example, best first, ties to the lower index.
-
-    Where fewer than k training examples have an estimate, the rest is index -1 and value NaN.
-    """
-
-    test: np.ndarray  # (columns,) indices
-    index: np.ndarray  # (columns, k) int64, training examples
-    value: np.ndarray  # (columns, k)
-
-
 def influence(
-    trials: Trials, kinds: Sequence[Kind], keep: float | None = None, *, method: Method = "auto"
+    trials: Trials,
+    kinds: Sequence[Kind],
+    keep: float | None = None,
+    *,
+    method: Method = "auto",
+    memory: str | int | Memory | None = None,
+    device: str = "cpu",
 ) -> "Influence":
-    """The influence estimates of one keep fraction, computed as they are asked for."""
-    return Influence(arms(trials, kinds, keep), method=method)
+    """The influence estimates of one keep fraction, computed as they are asked for.
+
+    `memory` caps what the process may hold, such as "2GB"; what does not fit is an error that says what would.
+    `device="cuda"` scans for the largest estimates and for a threshold on a GPU, with the same results.
+    """
+    return Influence(arms(trials, kinds, keep), method=method, memory=memory, device=device)
 
 
-class Influence:
-    """Influence estimates from chosen arms: the matrix, parts of it, single pairs, or the largest per test example.
+class Influence(Estimates):
+    """Influence estimates from chosen arms: the matrix, parts of it, single pairs, the largest, those at a threshold.
 
     `train` and `test` are indices (or boolean masks); None means all. Their order is kept.
     """
 
-    def __init__(self, arms: Arms, *, method: Method = "auto") -> None:
-        self.arms = arms
+    def __init__(
+        self,
+        arms: Arms,
+        *,
+        method: Method = "auto",
+        memory: str | int | Memory | None = None,
+        device: str = "cpu",
+    ) -> None:
+        self.arms, self.device = arms, device
         self.n_train, self.n_test = arms.n_train, arms.n_test
+        self.memory = Memory.of(memory)
         self._counters = [
             JointCounter(trials.mask, trials.test_correct, self.n_train, self.n_test, method=method)
             for trials in ([arms.in_trials] if arms.shared else [arms.in_trials, arms.out_trials])
         ]
         self._correct_out = column_counts(arms.out_trials.test_correct, self.n_test)  # (n_test,)
-
-    def block(self, train: Any = None, test: Any = None, *, dtype: Any = np.float64) -> np.ndarray:
-        """Estimates of the chosen rows and columns, (train, test); all of them by default.
-
-        In Fortran order: the values of one test example lie together. They are computed in float64 and then rounded to
-        `dtype`.
-        """
-        rows, columns = self._indices(train, "train"), self._indices(test, "test")
-        values = np.empty((len(columns), len(rows)), dtype=dtype).T  # (train, test)
-        for some_rows, some_columns in _tiles(len(rows), len(columns)):
-            self._fill(values[some_rows, some_columns], rows[some_rows], columns[some_columns])
-        return values
+        self._correct_in = (
+            self._correct_out if arms.shared else column_counts(arms.in_trials.test_correct, self.n_test)
+        )  # (n_test,)
 
     def block_with_errors(self, train: Any = None, test: Any = None) -> Difference:
         """Estimates of the chosen rows and columns with standard errors and 95% intervals, each (train, test)."""
         rows, columns = self._indices(train, "train"), self._indices(test, "test")
+        self.memory.check_matrix(len(rows), len(columns), 4 * 8)
         four = [np.empty((len(columns), len(rows))).T for _ in range(4)]  # (train, test) each
-        for some_rows, some_columns in _tiles(len(rows), len(columns)):
-            train_part, test_part = rows[some_rows], columns[some_columns]
-            n_in, n_out = self._counts(train_part, test_part)
-            part = self._difference(n_in, n_out, train_part[:, None], test_part[None, :])
+
+        def keep(counts: Sequence[np.ndarray], some_rows: slice, some_columns: slice) -> None:
+            part = self._difference(counts[0].T, counts[-1].T, rows[some_rows][:, None], columns[some_columns][None, :])
             for whole, found in zip(four, (part.value, part.stderr, part.lower, part.upper)):
                 whole[some_rows, some_columns] = found
+
+        self._count(rows, columns, keep)
         return Difference(*four)
 
     def at(self, train: Any, test: Any) -> Difference:
@@ -126,67 +117,111 @@ class Influence:
         n_out = n_in if self.arms.shared else pair_counts(out_trials.mask, out_trials.test_correct, train, test)
         return self._difference(n_in, n_out, train, test)
 
-    def class_blocks(self, train_labels: np.ndarray, test_labels: np.ndarray) -> Iterator[ClassBlock]:
-        """One block per class, ascending by label; a class that a split lacks has no rows or no columns."""
-        for label in np.union1d(train_labels, test_labels):
-            train, test = np.flatnonzero(train_labels == label), np.flatnonzero(test_labels == label)
-            yield ClassBlock(int(label), train, test, self.block(train, test))
+    @cached_property
+    def _on_device(self) -> DeviceScan:
+        return DeviceScan(self.arms, self.device)
 
     def top_k(self, k: int, test: Any = None) -> TopK:
         """The k most helpful training examples of each chosen test example, without holding the matrix."""
-        if k < 1:
-            raise InputError(f"top_k must be at least 1; got {k}.")
+        if self.device == "cpu" or k < 1:
+            return super().top_k(k, test)
         columns = self._indices(test, "test")
-        index = np.full((len(columns), k), -1, dtype=np.int64)
-        value = np.full((len(columns), k), np.nan)
-        for some_rows, some_columns in _tiles(self.n_train, len(columns)):
-            rows = np.arange(some_rows.start, some_rows.stop)
-            found = self.block(rows, columns[some_columns]).T  # (test, train)
-            for column, values in enumerate(found, start=some_columns.start):
-                # Rows come in ascending order, so an equal value of a later row never displaces an earlier one.
-                best = _largest(values, k, above=value[column, -1])
-                if len(best):
-                    merged_value = np.concatenate([value[column], values[best]])
-                    merged_index = np.concatenate([index[column], rows[best]])
-                    first = np.argsort(-merged_value, kind="stable")[:k]  # NaN goes last
-                    value[column], index[column] = merged_value[first], merged_index[first]
+        index, value, _, _ = self._on_device.scan(np.arange(self.n_train), columns, k=k)
         return TopK(columns, index, value)
 
-    def _indices(self, chosen: Any, split: str) -> np.ndarray:
-        n = self.n_train if split == "train" else self.n_test
-        if chosen is None:
-            return np.arange(n)
-        indices = np.atleast_1d(np.asarray(chosen))
-        if indices.dtype == bool and indices.shape == (n,):
-            return np.flatnonzero(indices)
-        if indices.size == 0:
-            return np.empty(0, dtype=np.int64)
-        if indices.ndim != 1 or indices.dtype.kind not in "iu":
-            raise InputError(
-                f"The {split} examples must be a flat list of indices; got {indices.dtype} of shape {indices.shape}."
+    def _select(self, blocks: Sequence[Block], threshold: float) -> list[Block]:
+        if self.device == "cpu":
+            return super()._select(blocks, threshold)
+        return [self._on_device.scan(*block, threshold=threshold)[2:] for block in blocks]
+
+    def _prepare(self, pairs: int) -> bool:
+        self._check_work()
+        return None not in [counter.packed(pairs) for counter in self._counters]
+
+    def _check_work(self) -> None:
+        """Refuse to count where what that takes, beside its results, does not fit."""
+        if self.memory.limit is not None:
+            loaded = kernels()  # which takes memory, too
+            work = (
+                WORK_BYTES if loaded is None else loaded.work_bytes(max(counter.trials for counter in self._counters))
             )
-        if indices.min() < 0 or indices.max() >= n:
-            wrong = int(indices[(indices < 0) | (indices >= n)][0])
-            raise InputError(f"There is no {split} example {wrong}; choose indices from 0 to {n - 1}.")
-        return indices.astype(np.int64)
+            words = sum(counter.still_needed for counter in self._counters)
+            self.memory.check(work + words, "counting in words of 64 trials", "fewer trials or threads")
 
-    def _counts(self, train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """N11 in the in-arm and in the out-arm, (train, test) int32 each."""
-        counts = [counter.block(train, test) for counter in self._counters]
-        return counts[0], counts[-1]
+    def _count(
+        self,
+        train: np.ndarray,
+        test: np.ndarray,
+        use: Callable[[Sequence[np.ndarray], slice, slice], None],
+        of: Literal["test", "train", "either"] = "either",
+        threads: int | None = None,
+    ) -> None:
+        if threads is None:  # otherwise `_prepare` has, for all threads together
+            self._check_work()
+        each_tile(self._counters, train, test, use, of=of, threads=threads)
 
-    def _fill(self, values: np.ndarray, train: np.ndarray, test: np.ndarray) -> None:
-        """Write the estimates of a tile into `values` (train, test), which is in Fortran order."""
-        n_in, n_out = (counts.T for counts in self._counts(train, test))  # (test, train)
+    def _tiles(
+        self,
+        train: np.ndarray,
+        test: np.ndarray,
+        use: Callable[[np.ndarray, slice, slice], None],
+        *,
+        of: Literal["test", "train", "either"] = "either",
+        threads: int | None = None,
+    ) -> None:
+        def divide(counts: Sequence[np.ndarray], rows: slice, columns: slice) -> None:
+            values = np.empty(counts[0].shape)  # (test, train)
+            self._divide(counts, train[rows], test[columns], values, 0, 0)
+            use(values, rows, columns)
+
+        self._count(train, test, divide, of, threads)
+
+    def _fill(self, values: np.ndarray, train: np.ndarray, test: np.ndarray, threads: int | None = None) -> None:
+        def divide(counts: Sequence[np.ndarray], rows: slice, columns: slice) -> None:
+            self._divide(counts, train[rows], test[columns], values, columns.start, rows.start)
+
+        self._count(train, test, divide, threads=threads)
+
+    def _divide(
+        self,
+        counts: Sequence[np.ndarray],  # (test, train) int32, of the in-arm and of the out-arm
+        train: np.ndarray,
+        test: np.ndarray,
+        values: np.ndarray,  # (all test, all train)
+        first: int,
+        column: int,
+    ) -> None:
+        """Write the estimates of a tile into `values`, at (first, column) and on."""
         trials_in, trials_out = (kept[train].astype(float) for kept in (self.arms.trials_in, self.arms.trials_out))
-        correct_out = self._correct_out[test, None]  # (test, 1)
+        correct_out = self._correct_out[test].astype(float)  # (test,)
+        loaded = kernels() if kernels.cache_info().currsize else None
+        if loaded is not None and values.dtype in (np.float32, np.float64) and values.flags.c_contiguous:
+            loaded.divide(counts[0], counts[-1], trials_in, trials_out, correct_out, values, first, column)
+            return
         columns_at_once = max(1, DIVIDED_AT_ONCE // max(1, len(train)))
         for start in range(0, len(test), columns_at_once):
-            some = slice(start, start + columns_at_once)
+            some = slice(start, min(len(test), start + columns_at_once))
             with np.errstate(invalid="ignore"):  # 0 / 0 is NaN: the trials cannot say
-                part = n_in[some] / trials_in  # (some test, train) float64
-                part -= (correct_out[some] - n_out[some]) / trials_out
-            values.T[some] = part
+                part = counts[0][some] / trials_in  # (some test, train) float64
+                part -= (correct_out[some, None] - counts[-1][some]) / trials_out
+            values[first + some.start : first + some.stop, column : column + len(train)] = part
+
+    def _can_reach(self, train: np.ndarray, test: np.ndarray, threshold: float) -> np.ndarray:
+        """Test examples right, and wrong, often enough.
+
+        The estimate grows with the number of right models that kept the example: at most all of trials_in, or all that
+        are right. Division and subtraction round monotonically, so the estimate computed from that number is an upper
+        bound to the last bit.
+        """
+        a, b, _ = _distinct(self.arms.trials_in[train], self.arms.trials_out[train])  # (distinct,) each
+        kept_out = len(self.arms.out_trials) - b
+        right_in, right_out, which = _distinct(self._correct_in[test], self._correct_out[test])
+        reached = np.zeros(len(right_in), dtype=bool)
+        with np.errstate(invalid="ignore"):
+            for one in range(len(a)):
+                best = np.minimum(a[one], right_in) / a[one] - np.maximum(0, right_out - kept_out[one]) / b[one]
+                reached |= best >= threshold
+        return np.asarray(test[reached[which]])
 
     def _difference(self, n_in: np.ndarray, n_out: np.ndarray, train: np.ndarray, test: np.ndarray) -> Difference:
         return difference(
@@ -199,20 +234,7 @@ class Influence:
         )
 
 
-def _tiles(rows: int, columns: int) -> Iterator[tuple[slice, slice]]:
-    """Tiles of bounded size; for each block of columns the rows in ascending order."""
-    for column in range(0, columns, TEST_AT_ONCE):
-        for row in range(0, rows, TRAIN_AT_ONCE):
-            yield (
-                slice(row, min(rows, row + TRAIN_AT_ONCE)),
-                slice(column, min(columns, column + TEST_AT_ONCE)),
-            )
-
-
-def _largest(values: np.ndarray, k: int, above: float) -> np.ndarray:
-    """Positions of the k largest values above `above` (if NaN: of all), best first, ties to the lower; never NaN."""
-    candidates = np.flatnonzero(~np.isnan(values) if np.isnan(above) else values > above)
-    if len(candidates) > k:
-        kth = -np.partition(-values[candidates], k - 1)[k - 1]
-        candidates = candidates[values[candidates] >= kth]
-    return candidates[np.argsort(-values[candidates], kind="stable")[:k]]
+def _distinct(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The distinct pairs of two arrays of counts, and which of them each pair is."""
+    both, which = np.unique(first.astype(np.int64) << 32 | second, return_inverse=True)
+    return both >> 32, both & (2**32 - 1), which

@@ -20,17 +20,19 @@ def compare(
     mem: float = 0.25,
     infl: float = 0.15,
     keep: float | None = None,
+    memory: str | int | None = None,
 ) -> dict[str, Any]:
     """What two results have in common, as a JSON-able dict.
 
     Memorization: correlations, mean absolute difference, and the overlap of the sets at or above `mem`. Pairs: how
     many each side selects, how many both do, and for published pairs the influence and the rank that the run gives
-    them.
+    them. `memory` caps what the process may hold.
     """
     left, right = _operand(first), _operand(second) if second is not None else None
     if right is None:
         if isinstance(left, Run):
-            return {"first": str(left.path), "summary": left.find_pairs(mem, infl, keep=keep, permutations=0).summary}
+            found = left.find_pairs(mem, infl, keep=keep, permutations=0, memory=memory)
+            return {"first": str(left.path), "summary": found.summary}
         return {"first": str(left.path), "summary": left.summary(), **_score_summary(left, mem)}
     if isinstance(left, Published) and isinstance(right, Run):
         left, right = right, left
@@ -39,7 +41,7 @@ def compare(
     values = [_memorization(side, keep) for side in (left, right)]
     if values[0] is not None and values[1] is not None:
         result["memorization"] = _agreement(values[0], values[1], mem)
-    pairs = [_pair_set(side, mem, infl, keep) for side in (left, right)]
+    pairs = [_pair_set(side, mem, infl, keep, memory) for side in (left, right)]
     if pairs[0] is not None and pairs[1] is not None:
         shared, either = pairs[0] & pairs[1], pairs[0] | pairs[1]
         result["pairs"] = {
@@ -49,7 +51,7 @@ def compare(
             "jaccard": len(shared) / len(either) if either else None,
         }
     if isinstance(left, Run) and isinstance(right, Published) and right.train_index is not None:
-        result["published_pairs"] = _published_pairs(left, right, keep)
+        result["published_pairs"] = _published_pairs(left, right, keep, memory)
     return result
 
 
@@ -110,9 +112,11 @@ def _memorization(side: Run | Published, keep: float | None) -> np.ndarray | Non
     return side.estimate_memorization(keep).value if isinstance(side, Run) else side.memorization
 
 
-def _pair_set(side: Run | Published, mem: float, infl: float, keep: float | None) -> set[tuple[int, int]] | None:
+def _pair_set(
+    side: Run | Published, mem: float, infl: float, keep: float | None, memory: str | int | None
+) -> set[tuple[int, int]] | None:
     if isinstance(side, Run):
-        found = side.find_pairs(mem, infl, keep=keep, permutations=0)
+        found = side.find_pairs(mem, infl, keep=keep, permutations=0, memory=memory)
         return set(zip(found.train_index.tolist(), found.test_index.tolist()))
     if side.train_index is not None and side.test_index is not None:
         return set(zip(side.train_index.tolist(), side.test_index.tolist()))
@@ -144,10 +148,10 @@ def _agreement(first: np.ndarray, second: np.ndarray, mem: float) -> dict[str, A
     }
 
 
-def _published_pairs(run: Run, published: Published, keep: float | None) -> dict[str, Any]:
+def _published_pairs(run: Run, published: Published, keep: float | None, memory: str | int | None) -> dict[str, Any]:
     """The influence that the run finds for published pairs, and how its rank among the class compares."""
     train, test = np.asarray(published.train_index), np.asarray(published.test_index)
-    estimates, codes = run.influence_estimates(keep), run.label_codes
+    estimates, codes = run.influence_estimates(keep, memory=memory), run.label_codes
     influence = estimates.at(train, test).value
     ranks = []
     for j in np.unique(test):

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from memfluence.errors import InputError
+from memfluence.estimators import class_members
 from memfluence.findings.pairs import summary_of
 from memfluence.npzfiles import NpzFile, npz_bytes, open_npz
 from memfluence.runs import Run
@@ -113,14 +114,24 @@ def _numbers(file: NpzFile, name: str, path: Path) -> np.ndarray:
 
 
 def export_published(
-    run: Run, path: Path | str, *, pairs: bool = False, mem: float = 0.25, infl: float = 0.15, keep: float | None = None
+    run: Run,
+    path: Path | str,
+    *,
+    pairs: bool = False,
+    mem: float = 0.25,
+    infl: float = 0.15,
+    keep: float | None = None,
+    memory: str | int | None = None,
 ) -> None:
-    """Write scores and class-wise influence, or the high-influence pairs, in the authors' layout."""
+    """Write scores and class-wise influence, or the high-influence pairs, in the authors' layout.
+
+    `memory` caps what the process may hold; class-wise influence is held as a whole, twice, while it is written.
+    """
     target = Path(path)
     if target.suffix != ".npz":
         raise InputError(f"{target} must end in .npz, the format of the published files.")
     if pairs:
-        found = run.find_pairs(mem, infl, keep=keep, permutations=0)
+        found = run.find_pairs(mem, infl, keep=keep, permutations=0, memory=memory)
         arrays = {
             "tr_idx": found.train_index,
             "tt_idx": found.test_index,
@@ -129,12 +140,15 @@ def export_published(
         }
     else:
         codes = run.label_codes
+        estimates = run.influence_estimates(keep, memory=memory)
+        size = 8 * sum(len(train) * len(test) for _, train, test in class_members(*codes))
+        estimates.memory.check(2 * size, "the influence of all classes", "--pairs")
         arrays = {
             "tr_mem": run.estimate_memorization(keep).value,
             "tr_labels": run.classes[codes[0]],
             "tt_labels": run.classes[codes[1]],
         }
-        for block in run.influence_estimates(keep).class_blocks(*codes):
+        for block in estimates.class_blocks(*codes):
             label = run.classes[block.label]  # as its owner wrote it; the block has its code
             arrays[f"tr_classidx_{label}"] = block.train
             arrays[f"tt_classidx_{label}"] = block.test

@@ -19,21 +19,20 @@ Failure cases. Estimates that the trials cannot give (NaN) are never selected. V
 part of the matrix, and everything selected is held in memory.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators import Influence, arms, memorization_of
+from memfluence.estimators import Influence, Memory, arms, class_members, memorization_of
 from memfluence.records import Kind, Trials
 from memfluence.seeding import generator
 
 __all__ = ["Pairs", "high_influence_pairs", "summary_of"]
 
 NOT_SMALL = 0.1  # share of the pairs found, above which those expected by chance are worth a warning
-ESTIMATES_AT_ONCE = 2**24  # 128 MB in float64
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,31 +87,35 @@ def high_influence_pairs(
     keep: float | None = None,
     permutations: int = 5,
     seed: int = 0,
+    memory: str | int | Memory | None = None,
+    device: str = "cpu",
 ) -> Pairs:
     """All pairs at or above both thresholds, with how many of them chance alone would give.
 
-    `permutations=0` leaves that out. The matrix is never held: memory grows with the number of pairs found.
+    `permutations=0` leaves that out. The matrix is never held: memory grows with the number of pairs found, up to the
+    cap of `memory`. `device="cuda"` looks for them on a GPU. Test examples that are right, or wrong, too rarely to
+    reach the threshold are not looked at.
     """
     train_labels, test_labels = np.asarray(train_labels), np.asarray(test_labels)
     _check(trials, train_labels, test_labels, mem, infl, permutations)
     chosen = arms(trials, kinds, keep)
     memorized = memorization_of(chosen).value  # (n_train,)
     candidates = np.flatnonzero(memorized >= mem)  # NaN is never at least anything
-    blocks = list(_blocks(candidates, train_labels, test_labels, same_class))
-    estimates = Influence(chosen)
-    found = [
-        (rows[hits[0]], columns[hits[1]])
-        for rows, columns in blocks
-        for hits in [np.nonzero(estimates.block(rows, columns) >= infl)]
-    ]
-    empty = np.empty(0, dtype=np.int64)
-    train = np.concatenate([empty, *(rows for rows, _ in found)])  # (pairs,)
-    test = np.concatenate([empty, *(columns for _, columns in found)])  # (pairs,)
+    if same_class:
+        members = class_members(train_labels[candidates], test_labels)
+        blocks = [(candidates[rows], columns) for _, rows, columns in members]
+    else:
+        blocks = [(candidates, np.arange(len(test_labels)))]
+    estimates = Influence(chosen, memory=memory, device=device)
+    train, test = estimates.at_least(infl, blocks)  # (pairs,)
     errors = estimates.at(train, test)
     order = np.lexsort((test, train, -errors.value))
+    del estimates  # and the words that it counts: permuted ones take their place
+    Memory.of(memory).check(bool(permutations) * chosen.in_trials.mask.nbytes, "permuted masks", "--permutations 0")
     permuted_counts = [
-        _count(Influence(chosen.permuted(generator(seed, "permutation", number))), blocks, infl)
+        len(Influence(permuted, memory=memory, device=device).at_least(infl, blocks)[0])
         for number in range(permutations)
+        for permuted in [chosen.permuted(generator(seed, "permutation", number))]
     ]
     return Pairs(
         train_index=train[order],
@@ -146,27 +149,6 @@ def _check(
             raise InputError(f"The '{name}' threshold must be between -1 and 1. Got {threshold!r} instead.")
     if permutations < 0:
         raise InputError(f"The number of permutations must be 0 or more. Got {permutations} instead.")
-
-
-def _blocks(
-    candidates: np.ndarray, train_labels: np.ndarray, test_labels: np.ndarray, same_class: bool
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Training and test indices whose pairs are looked at together, of bounded size."""
-    if same_class:
-        labels = np.intersect1d(train_labels[candidates], test_labels)
-        groups = [
-            (candidates[train_labels[candidates] == label], np.flatnonzero(test_labels == label)) for label in labels
-        ]
-    else:
-        groups = [(candidates, np.arange(len(test_labels)))]
-    for rows, columns in groups:
-        at_once = max(1, ESTIMATES_AT_ONCE // max(1, len(rows)))
-        for start in range(0, len(columns), at_once):
-            yield rows, columns[start : start + at_once]
-
-
-def _count(estimates: Influence, blocks: list[tuple[np.ndarray, np.ndarray]], infl: float) -> int:
-    return sum(int(np.count_nonzero(estimates.block(rows, columns) >= infl)) for rows, columns in blocks)
 
 
 def _warning(found: int, permuted_counts: list[int], mem: float, infl: float) -> str | None:

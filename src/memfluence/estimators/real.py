@@ -1,0 +1,240 @@
+"""Memorization and influence of real-valued outcomes: margins, log-odds, losses, a metric of the user's own.
+
+Definition. The same as for right and wrong, with the mean of an outcome v in place of the share of right models:
+
+    mem(i) = E[v_i | i in I] - E[v_i | i not in I]        infl(i, j) = E[v_j | i in I] - E[v_j | i not in I]
+
+where v_j is what the trained model gives test example j. With v = 1 for right and 0 for wrong these are the values of
+`memorization.py` and `influence.py`. Positive means that the example raises v: for a loss that is harm, not help.
+
+Estimator. The mean over the trials that kept i minus that over those that left it out (Algorithm 1). Outcomes are
+centred on their mean over all trials and summed in float64, so values agree with a plain computation to about 1e-15
+of the outcomes' spread, not to the last bit: the order of a sum depends on the tile.
+
+Variance. Welch's: s_in**2 / trials_in + s_out**2 / trials_out with the unbiased variances of each arm; the 95% interval
+is the normal one, value -+ 1.96 stderr. Where several models share a mask, the numbers of masks take the place of the
+numbers of trials, as in `intervals.py`.
+
+Failure cases. The value is NaN where an arm is empty, its error where an arm has a single trial, and everything about
+an example whose outcome is NaN or infinite in some trial. Heavy tails (a loss that explodes) make the mean itself a
+poor summary, and an interval too short. Stored margins and log-odds are float16: three digits.
+
+Paper: Sec. 2 with the indicator replaced by v; log-odds are what membership inference compares.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from memfluence.errors import InputError
+from memfluence.estimators._arms import Arms, arms
+from memfluence.estimators._estimates import Estimates
+from memfluence.estimators.counts import bits_at
+from memfluence.estimators.intervals import Z95, Difference
+from memfluence.estimators.memory import Memory
+from memfluence.records import Kind, Trials
+
+if TYPE_CHECKING:
+    from memfluence.store import TrialStore
+
+__all__ = ["RealInfluence", "RealMemorization", "real_influence", "real_memorization", "recorded_outcome"]
+
+# A tile of the matrix products: 67 MB of mask and 17 MB of outcomes in float64.
+TRIALS_AT_ONCE, TRAIN_AT_ONCE, TEST_AT_ONCE = 4096, 2048, 512
+
+
+@dataclass(frozen=True, eq=False)
+class RealMemorization:
+    """One value per training example, each array (n_train,); NaN where an arm is empty."""
+
+    value: np.ndarray
+    stderr: np.ndarray
+    lower: np.ndarray  # 95% interval
+    upper: np.ndarray
+    mean_in: np.ndarray
+    mean_out: np.ndarray
+    trials_in: np.ndarray  # int64
+    trials_out: np.ndarray  # int64
+
+
+def real_memorization(
+    trials: Trials, kinds: Sequence[Kind], outcome: np.ndarray, keep: float | None = None
+) -> RealMemorization:
+    """Memorization measured by `outcome` (trials, n_train), from the trials of one keep fraction."""
+    _check(outcome, len(trials), trials.n_train, "n_train")
+    chosen = arms(trials, kinds, keep)
+    centre = _mean(outcome, np.union1d(_rows(trials, chosen.in_trials), _rows(trials, chosen.out_trials)))  # (n_train,)
+    sides = []
+    for arm, is_in in ((chosen.in_trials, True), (chosen.out_trials, False)):
+        sums = np.zeros((3, trials.n_train))  # trials, outcomes and their squares, about the mean of all
+        for row, place in enumerate(_rows(trials, arm)):
+            kept = np.unpackbits(arm.mask[row], count=trials.n_train, bitorder="little").astype(bool)
+            used = kept if is_in else ~kept  # (n_train,)
+            part = np.where(used, outcome[place].astype(float) - centre, 0.0)
+            sums += np.stack([used, part, part * part])
+        sides.append(_mean_and_variance(sums[1], sums[2], sums[0]))
+    (mean_in, variance_in), (mean_out, variance_out) = sides
+    found = _difference(mean_in - mean_out, variance_in / chosen.sample_in, variance_out / chosen.sample_out)
+    return RealMemorization(
+        found.value,
+        found.stderr,
+        found.lower,
+        found.upper,
+        mean_in + centre,
+        mean_out + centre,
+        chosen.trials_in,
+        chosen.trials_out,
+    )
+
+
+def real_influence(
+    trials: Trials,
+    kinds: Sequence[Kind],
+    outcome: np.ndarray,
+    keep: float | None = None,
+    *,
+    memory: str | int | Memory | None = None,
+) -> "RealInfluence":
+    """Influence on `outcome` (trials, n_test), from the trials of one keep fraction, computed as it is asked for."""
+    _check(outcome, len(trials), trials.n_test, "n_test")
+    chosen = arms(trials, kinds, keep)
+    rows = [_rows(trials, arm) for arm in (chosen.in_trials, chosen.out_trials)]
+    return RealInfluence(chosen, outcome, rows, memory=memory)
+
+
+class RealInfluence(Estimates):
+    """Influence on a real-valued outcome: the matrix, parts of it, single pairs, the largest, those at a threshold.
+
+    `outcome` (trials, n_test) has a row for each trial of the run; `rows` says which are those of the two arms.
+    """
+
+    def __init__(
+        self,
+        arms: Arms,
+        outcome: np.ndarray,
+        rows: Sequence[np.ndarray],
+        *,
+        memory: str | int | Memory | None = None,
+    ) -> None:
+        self.arms, self.memory = arms, Memory.of(memory)
+        self.n_train, self.n_test = arms.n_train, arms.n_test
+        self._outcome, self._rows = outcome, rows
+        self._centre = _mean(outcome, np.union1d(*rows))  # (n_test,)
+
+    def block_with_errors(self, train: Any = None, test: Any = None) -> Difference:
+        """Estimates of the chosen rows and columns with standard errors and 95% intervals, each (train, test)."""
+        rows, columns = self._indices(train, "train"), self._indices(test, "test")
+        self.memory.check_matrix(len(rows), len(columns), 4 * 8)
+        four = [np.empty((len(columns), len(rows))).T for _ in range(4)]  # (train, test) each
+
+        def keep(found: Difference, some_rows: slice, some_columns: slice) -> None:
+            for whole, part in zip(four, (found.value, found.stderr, found.lower, found.upper)):
+                whole[some_rows, some_columns] = part.T
+
+        self._differences(rows, columns, keep)
+        return Difference(*four)
+
+    def at(self, train: Any, test: Any) -> Difference:
+        """Estimates at pairs (train[p], test[p]) with standard errors and 95% intervals, each (pairs,)."""
+        train, test = self._indices(train, "train"), self._indices(test, "test")
+        if len(train) != len(test):
+            raise InputError(
+                f"Pairs need as many training as test indices; got {len(train)} and {len(test)}; give one each."
+            )
+        four = np.empty((4, len(train)))
+        for j in np.unique(test):
+            pairs = np.flatnonzero(test == j)
+            found = self.block_with_errors(train[pairs], [j])
+            four[:, pairs] = [part[:, 0] for part in (found.value, found.stderr, found.lower, found.upper)]
+        return Difference(*four)
+
+    def _prepare(self, pairs: int) -> bool:
+        return False
+
+    def _tiles(
+        self,
+        train: np.ndarray,
+        test: np.ndarray,
+        use: Callable[[np.ndarray, slice, slice], None],
+        *,
+        of: Literal["test", "train", "either"] = "either",
+        threads: int | None = None,
+    ) -> None:
+        self._differences(train, test, lambda found, rows, columns: use(found.value, rows, columns))
+
+    def _differences(
+        self, train: np.ndarray, test: np.ndarray, use: Callable[[Difference, slice, slice], None]
+    ) -> None:
+        """Estimates with errors tile by tile, arrays (test, train)."""
+        for column in range(0, len(test), TEST_AT_ONCE):
+            columns = slice(column, min(len(test), column + TEST_AT_ONCE))
+            for row in range(0, len(train), TRAIN_AT_ONCE):
+                rows = slice(row, min(len(train), row + TRAIN_AT_ONCE))
+                (mean_in, variance_in), (mean_out, variance_out) = self._means(train[rows], test[columns])
+                with np.errstate(invalid="ignore", divide="ignore"):
+                    variance_in /= self.arms.sample_in[train[rows]]
+                    variance_out /= self.arms.sample_out[train[rows]]
+                use(_difference(mean_in - mean_out, variance_in, variance_out), rows, columns)
+
+    def _means(self, train: np.ndarray, test: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Mean and variance in the in-arm and in the out-arm, (test, train) each."""
+        sides = []
+        for arm, places, is_in in zip((self.arms.in_trials, self.arms.out_trials), self._rows, (True, False)):
+            sums, squares = np.zeros((2, len(test), len(train)))
+            for start in range(0, len(arm), TRIALS_AT_ONCE):
+                some = slice(start, start + TRIALS_AT_ONCE)
+                used = bits_at(arm.mask[some], train) == is_in  # (some trials, train)
+                outcome = self._outcome[np.ix_(places[some], test)].astype(float)  # (some trials, test)
+                outcome -= self._centre[test]
+                weights = used.astype(float)
+                sums += outcome.T @ weights
+                squares += (outcome * outcome).T @ weights
+            counted = (self.arms.trials_in if is_in else self.arms.trials_out)[train]
+            sides.append(_mean_and_variance(sums, squares, counted))
+        return sides
+
+
+def _mean_and_variance(sums: np.ndarray, squares: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """From sums about a centre: the mean, and the unbiased variance."""
+    with np.errstate(invalid="ignore", divide="ignore"):  # an empty arm has no mean, a single trial no variance
+        mean = sums / counts
+        variance = np.where(counts > 1, (squares - sums * mean) / (counts - 1), np.nan)
+    return mean, np.maximum(variance, 0.0)  # NaN stays; rounding must not make it negative
+
+
+def _difference(value: np.ndarray, variance_in: np.ndarray, variance_out: np.ndarray) -> Difference:
+    stderr = np.sqrt(variance_in + variance_out)
+    return Difference(value, stderr, value - Z95 * stderr, value + Z95 * stderr)
+
+
+def _mean(outcome: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Over some trials, (n,) float64, in bounded memory; 0 where there are none."""
+    total = np.zeros(outcome.shape[1])
+    for row in rows:
+        total += outcome[row]
+    return total / max(1, len(rows))
+
+
+def _rows(trials: Trials, arm: Trials) -> np.ndarray:
+    """Where the trials of an arm are among all."""
+    return np.searchsorted(trials.numbers, arm.numbers)
+
+
+def recorded_outcome(store: "TrialStore", trials: Trials, outcome: "str | np.ndarray", split: str) -> np.ndarray:
+    """Values (trials, n) of a recorded "margin" or "logit" of the training or test examples, or those given."""
+    if not isinstance(outcome, str):
+        return np.asarray(outcome)
+    if outcome not in ("margin", "logit"):
+        raise InputError(f"The 'outcome' must be correct, margin, logit or an array. Got {outcome!r} instead.")
+    numbers, values = store.read_extra(f"{split}_{outcome}")
+    return np.asarray(values[np.searchsorted(numbers, trials.numbers)])
+
+
+def _check(outcome: np.ndarray, trials: int, n: int, name: str) -> None:
+    if outcome.shape != (trials, n) or outcome.dtype.kind not in "fiub":
+        raise InputError(
+            f"The outcomes must be numbers of the shape (trials, {name}) = {(trials, n)};"
+            f" got {outcome.dtype} of {outcome.shape}."
+        )
