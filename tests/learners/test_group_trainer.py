@@ -65,7 +65,11 @@ def kept_trials(*sizes: int) -> list[Trial]:
 @pytest.mark.parametrize("factory", FACTORIES)
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"normalization": "subset", "partial_batches": True}, {"crop_padding": 0, "flip": False, "nesterov": False}],
+    [
+        {},
+        {"normalization": "subset", "partial_batches": True, "alternate_flips": True},
+        {"crop_padding": 0, "flip": False, "nesterov": False},
+    ],
     ids=["plain", "subset", "as they are"],
 )
 def test_values_after_training_are_those_of_one_after_another(factory: Any, settings: dict[str, Any]) -> None:

@@ -783,6 +783,25 @@ def test_trains_with_one_thread_and_gives_the_others_back() -> None:
         torch.set_num_threads(before)
 
 
+def test_training_and_scoring_happen_on_the_trainers_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A capture and Triton's kernels go to torch's current GPU, which may be another."""
+    entered: list[Any] = []
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext(entered.append(device)))
+    data, (trial,), second = pictures(), kept_trials(20), torch.device("cuda:1")
+    trainers: list[Any] = [make_trainer()]
+    grouped = replace(small(), group=2)
+    outcomes(grouped, data, kept_trials(20, 20))
+    trainers.extend(grouped._trainers.values())
+    assert not entered
+    for trainer, given in zip(trainers, (trial, [trial, trial])):
+        monkeypatch.setattr(trainer, "_device", second)
+        for name, one in (("_train", None), ("_scored", torch.zeros(()))):
+            monkeypatch.setattr(trainer, name, lambda *_, found=one: found)
+        trainer.train(given)
+        trainer.scores()
+    assert entered == [second] * 4
+
+
 # On a GPU.
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -820,3 +839,13 @@ def test_a_gpu_learns_pictures() -> None:
         assert isinstance(outcome, Outcome)
         assert outcome.train_correct[outcome.mask].mean() > 0.95
         assert outcome.test_correct.mean() > 0.6
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_a_gpu_that_is_not_the_current_one() -> None:
+    """With captures on both, in one process."""
+    data, trials = pictures(), kept_trials(20, 20)
+    with torch.cuda.device(0):
+        found = [list(small().train(data, trials, record=EVERYTHING, device=f"cuda:{n}")) for n in (0, 1)]
+        assert torch.cuda.current_device() == 0
+    assert all(map(same_bits, *found))  # type: ignore[arg-type]
