@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := runs/digits-mlp
 
-.PHONY: demo test check lint types unit soak benchmark figures clean
+.PHONY: demo test check lint types unit soak benchmark tables figures clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +37,9 @@ soak: $(INSTALLED)
 benchmark: $(INSTALLED)
 	$(BIN)/python benchmarks/batched_mlp.py
 	$(BIN)/python benchmarks/estimate.py
+
+tables: $(INSTALLED)
+	$(BIN)/python docs/make_tables.py
 
 figures: $(INSTALLED)
 	$(BIN)/python docs/make_figures.py

@@ -7,7 +7,7 @@ only ever the fraction, and subset_size = round(keep * n_train).
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -163,20 +163,18 @@ class Trials:
     test_correct: np.ndarray  # (trials, ceil(n_test / 8)) uint8
     n_train: int
     n_test: int
-    repeats: int = 1  # models per mask: trials // repeats share one
+    repeats: int = 1  # models per mask: those of one number // repeats share one
+    block: int = 1  # balanced masks are dealt in blocks: those of one number // block were dealt together
 
     def __len__(self) -> int:
         return len(self.numbers)
 
+    @property
+    def cluster(self) -> int:
+        """Trials are independent of each other unless they share number // cluster."""
+        return max(self.repeats, self.block)
+
     def select(self, rows: np.ndarray) -> "Trials":
         """The same columns of some rows (a boolean mask or ascending positions)."""
-        return Trials(
-            self.numbers[rows],
-            self.kinds[rows],
-            self.mask[rows],
-            self.train_correct[rows],
-            self.test_correct[rows],
-            self.n_train,
-            self.n_test,
-            self.repeats,
-        )
+        columns = ("numbers", "kinds", "mask", "train_correct", "test_correct")
+        return replace(self, **{name: getattr(self, name)[rows] for name in columns})

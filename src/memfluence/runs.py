@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from memfluence import findings
 from memfluence.datasets import Dataset, load
 from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError
 from memfluence.estimators import (
@@ -27,7 +28,6 @@ from memfluence.estimators import (
     real_memorization,
     recorded_outcome,
 )
-from memfluence.findings import Pairs, high_influence_pairs
 from memfluence.records import Trials
 from memfluence.store import RunInfo, TrialStore
 
@@ -124,8 +124,8 @@ class Run:
     def memorization(self, keep: float | None = None, *, outcome: "str | np.ndarray" = "correct") -> "pd.DataFrame":
         """One row per training example: its memorization, how sure that is, and what it is made of.
 
-        `keep` chooses one fraction where the run has several. `lower` and `upper` are a 95% interval (Newcombe),
-        `stderr` is Agresti and Caffo's; an estimate that the trials cannot give is NaN. `outcome` is what is averaged:
+        `keep` chooses one fraction where the run has several. `stderr` and the 95% interval from `lower` to
+        `upper` are Agresti and Caffo's; an estimate that the trials cannot give is NaN. `outcome` is what is averaged:
         whether models are right, a recorded "margin" or "logit", or an array (trials, n_train) of your own; its means
         are then `mean_in` and `mean_out`, and errors are Welch's.
         """
@@ -190,34 +190,34 @@ class Run:
         if "trials" not in self.__dict__:
             Memory.of(memory).check(2 * self.info.trials * width, "reading the trials", "a machine that has it")
 
-    def find_pairs(
-        self,
-        mem: float = 0.25,
-        infl: float = 0.15,
-        *,
-        same_class: bool = True,
-        keep: float | None = None,
-        permutations: int = 5,
-        memory: str | int | None = None,
-        device: str = "cpu",
-    ) -> Pairs:
-        """High-influence pairs with their summary, and how many chance alone would give; labels are codes."""
-        self._check_memory(memory)
-        return high_influence_pairs(
-            self.trials,
-            self.info.kinds,
-            *self.label_codes,
-            mem=mem,
-            infl=infl,
-            same_class=same_class,
-            keep=keep,
-            permutations=permutations,
-            memory=memory,
-            device=device,
-        )
+    def find_pairs(self, mem: float = 0.25, infl: float | None = None, **options: Any) -> findings.Pairs:
+        """High-influence pairs with their summary, and how many chance alone would give; labels are codes.
 
-    def pair_columns(self, pairs: Pairs) -> dict[str, np.ndarray]:
-        """Pairs as plain columns, labels as their owner wrote them."""
+        `infl` is 0.15 unless `fdr` is given, a false discovery rate at which pairs are selected instead. Other options:
+        `null`, `any_dependence`, `same_class`, `keep`, `permutations`, `memory`, `device`
+        (`findings.high_influence_pairs`).
+        """
+        self._check_memory(options.get("memory"))
+        return findings.high_influence_pairs(*self._for_pairs, mem=mem, infl=infl, **options)
+
+    def cross_fitted_pairs(self, mem: float = 0.25, infl: float = 0.15, **options: Any) -> findings.CrossFit:
+        """Pairs that each half of the trials selects, with values from the other half: free of selection bias."""
+        return findings.cross_fitted_pairs(*self._for_pairs, mem=mem, infl=infl, **options)
+
+    def pair_stability(self, mem: float = 0.25, infl: float = 0.15, **options: Any) -> findings.Stability:
+        """How the number of pairs, their mean influence and the pairs themselves would vary from run to run."""
+        return findings.pair_stability(*self._for_pairs, mem=mem, infl=infl, **options)
+
+    def trials_needed(self, **targets: Any) -> dict[str, Any]:
+        """How many trials a target takes (`stderr`, `jaccard`, `fdr`), and what multiples of the trials would give."""
+        return findings.trials_needed(*self._for_pairs, **targets)
+
+    @property
+    def _for_pairs(self) -> tuple[Any, ...]:
+        return self.trials, self.info.kinds, *self.label_codes
+
+    def pair_columns(self, pairs: findings.Pairs) -> dict[str, np.ndarray]:
+        """Pairs as plain columns (`p_value` and `q_value` with error control), labels as their owner wrote them."""
         return {
             "train_index": pairs.train_index,
             "test_index": pairs.test_index,
@@ -227,9 +227,10 @@ class Run:
             "lower": pairs.lower,
             "upper": pairs.upper,
             "memorization": pairs.memorization,
+            **({} if pairs.p_value is None else {"p_value": pairs.p_value, "q_value": pairs.q_value}),
         }
 
-    def pairs(self, mem: float = 0.25, infl: float = 0.15, **options: Any) -> "pd.DataFrame":
+    def pairs(self, mem: float = 0.25, infl: float | None = None, **options: Any) -> "pd.DataFrame":
         """High-influence pairs, strongest first; options as for `find_pairs`.
 
         The table's `attrs` hold the paper's summary counts and `expected_by_chance`; a warning is given where that is

@@ -11,7 +11,7 @@ import numpy as np
 
 __all__ = ["STREAMS", "Stream", "generator", "integer_seed", "random_subset"]
 
-Stream = Literal["subset", "init", "order", "augment", "learner", "data", "permutation"]
+Stream = Literal["subset", "init", "order", "augment", "learner", "data", "permutation", "resample"]
 
 # The numbers are part of the format: changing one changes every run ever made.
 STREAMS: dict[str, int] = {
@@ -22,6 +22,7 @@ STREAMS: dict[str, int] = {
     "learner": 4,
     "data": 5,
     "permutation": 6,
+    "resample": 7,
 }
 
 

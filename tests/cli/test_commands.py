@@ -181,6 +181,49 @@ def test_export_import_and_compare(shell: Shell) -> None:
     assert more["trials"] == 80
 
 
+def test_pairs_with_error_control(shell: Shell) -> None:
+    make_run(shell)
+    found = shell.json("pairs", "run", "--mem", "-1", "--fdr", "0.3", "--out", "pairs.csv")
+    assert {"pairs", "tested", "fdr", "null", "procedure", "expected_by_chance"} <= set(found["summary"])
+    assert found["summary"]["procedure"] == "Benjamini-Hochberg"
+    assert found["summary"]["pairs"] == len(found["pairs"]) > 0
+    assert all(0 < row["p_value"] <= row["q_value"] <= 0.3 for row in found["pairs"])
+    assert Path("pairs.csv").read_text().splitlines()[0].endswith("memorization,p_value,q_value")
+    strict = shell.json("pairs", "run", "--mem", "-1", "--fdr", "0.3", "--by")
+    assert strict["summary"]["procedure"] == "Benjamini-Yekutieli"
+    assert len(strict["pairs"]) <= len(found["pairs"])
+    above = shell.json("pairs", "run", "--mem", "-1", "--fdr", "0.3", "--infl", "0.3", "--null", "0.05")
+    assert all(row["influence"] >= 0.3 for row in above["pairs"])
+    assert "false discovery rate of 0.3" in shell("pairs", "run", "--mem", "-1", "--fdr", "0.3")
+    plain = shell.json("pairs", "run")
+    assert not {"p_value", "q_value"} & set(plain["pairs"][0] if plain["pairs"] else ())
+
+
+def test_pairs_corrected_for_selection_and_their_stability(shell: Shell) -> None:
+    make_run(shell)
+    found = shell.json("pairs", "run", "--cross-fit")
+    assert found["summary"]["pairs"] == len(found["pairs"]) > 0
+    assert {row["half"] for row in found["pairs"]} == {0, 1}
+    assert all(row["influence_selecting"] >= 0.15 for row in found["pairs"])
+    assert found["summary"]["mean_influence"] < found["summary"]["mean_influence_selecting"]
+    assert "the selecting half says" in shell("pairs", "run", "--cross-fit")
+    spread = shell.json("pairs", "run", "--stability")["summary"]
+    assert spread["pairs_stderr"] > 0
+    assert 0 < spread["expected_jaccard"] < 1
+    assert "From run to run" in shell("pairs", "run", "--stability")
+
+
+def test_plan_for_more_trials(shell: Shell) -> None:
+    make_run(shell)
+    found = shell.json("plan", "--run", "run", "--stderr", "0.05", "--jaccard", "0.6", "--fdr", "0.1")
+    assert set(found["targets"]) == {"stderr", "jaccard", "fdr"}
+    assert found["targets"]["stderr"]["trials"] > 60
+    assert found["targets"]["stderr"]["lemma_trials"] > found["targets"]["stderr"]["trials"]
+    text = shell("plan", "--run", "run", "--stderr", "0.05", "--jaccard", "0.6")
+    assert "the paper's Lemma guarantees it after" in text
+    assert "60 trials so far" in text
+
+
 def test_plan(shell: Shell) -> None:
     found = shell.json("plan", DATA, "--learner", "learner.py:learn", "--trials", "500", "--keep", "0.5")
     assert found["trials"] == 500

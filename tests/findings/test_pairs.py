@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from memfluence.errors import InputError
-from memfluence.estimators import arms, influence, memorization
-from memfluence.findings import high_influence_pairs
+from memfluence.estimators import arms, influence, memorization, p_values
+from memfluence.findings import _selection, high_influence_pairs
 from memfluence.records import Kind, Trials
 from memfluence.seeding import generator
 
@@ -40,7 +40,8 @@ def double_loop(trials, kinds, train_labels, test_labels, mem, infl, same_class)
 
 @pytest.mark.parametrize("same_class", [True, False])
 @pytest.mark.parametrize(("mem", "infl"), [(0.25, 0.15), (0.25, -1), (-1, 0.0), (0.9, 0.9)])
-def test_equals_a_double_loop(same_class, mem, infl):
+def test_equals_a_double_loop(monkeypatch, same_class, mem, infl):
+    monkeypatch.setattr(_selection, "ESTIMATES_AT_ONCE", 40)
     trials, train_labels, test_labels = make_world()
     train_labels[train_labels == 2] = 1  # a class that only test has
     options = {"mem": mem, "infl": infl, "same_class": same_class}
@@ -151,3 +152,93 @@ def test_bad_input_is_one_sentence(options, message):
         high_influence_pairs(trials, BOTH, train_labels, test_labels, **options)
     with pytest.raises(InputError, match="25 test examples but their labels have the shape"):
         high_influence_pairs(trials, BOTH, train_labels, train_labels)
+
+
+def naive_discoveries(trials, train_labels, test_labels, rate, null, any_dependence):
+    """Every pair's p-value by SciPy or the score test, and Benjamini and Hochberg's procedure as it is written."""
+    from scipy.stats import fisher_exact
+
+    memorized = memorization(trials, BOTH).value
+    estimates = influence(trials, BOTH)
+    x, a, y, b = estimates.counts()
+    tested = []
+    for i in np.flatnonzero(memorized >= 0.25):
+        for j in np.flatnonzero(test_labels == train_labels[i]):
+            one = (x[i, j], a[i, 0], y[i, j], b[i, 0])
+            if null == 0:
+                table = [[one[0], one[1] - one[0]], [one[2], one[3] - one[2]]]
+                p = fisher_exact(table, alternative="greater")[1]
+            else:
+                p = float(p_values(*one, null=null))
+            tested.append((p, int(i), int(j)))
+    tested.sort()
+    count = len(tested)
+    rate = rate / sum(1 / k for k in range(1, count + 1)) if any_dependence else rate
+    last = max([k for k, (p, _, _) in enumerate(tested, 1) if p <= rate * k / count], default=0)
+    return {(i, j) for _, i, j in tested[:last]}, count
+
+
+@pytest.mark.parametrize("any_dependence", [False, True])
+@pytest.mark.parametrize("null", [0.0, 0.1])
+def test_discoveries_equal_the_procedure_by_hand(monkeypatch, null, any_dependence):
+    monkeypatch.setattr(_selection, "ESTIMATES_AT_ONCE", 40)
+    trials, train_labels, test_labels = make_world(effect=0.45)
+    options = {"null": null, "any_dependence": any_dependence}
+    expected, tested = naive_discoveries(trials, train_labels, test_labels, 0.1, **options)
+    found = high_influence_pairs(trials, BOTH, train_labels, test_labels, fdr=0.1, permutations=0, **options)
+    assert set(zip(found.train_index.tolist(), found.test_index.tolist())) == expected
+    assert 0 < len(found) < tested == found.tested
+    assert (found.q_value <= 0.1).all()
+    assert (found.p_value <= found.q_value).all()
+    assert (np.diff(found.influence) <= 0).all()
+    counts = influence(trials, BOTH).counts()
+    again = p_values(*np.broadcast_arrays(*counts), null=null)[found.train_index, found.test_index]
+    np.testing.assert_array_equal(found.p_value, again)
+
+
+def test_a_threshold_only_drops_discoveries():
+    trials, train_labels, test_labels = make_world(trials=300, effect=0.4)
+    labels = (train_labels, test_labels)
+    every = high_influence_pairs(trials, BOTH, *labels, fdr=0.1, permutations=0)
+    some = high_influence_pairs(trials, BOTH, *labels, fdr=0.1, infl=0.4, permutations=0)
+    kept = every.influence >= 0.4
+    assert 0 < kept.sum() < len(every)
+    np.testing.assert_array_equal(some.train_index, every.train_index[kept])
+    np.testing.assert_array_equal(some.q_value, every.q_value[kept])
+
+
+def test_chance_of_discoveries_is_their_p_value_from_permuted_masks():
+    trials, *labels = make_world(trials=80, effect=0.45)
+    found = high_influence_pairs(trials, BOTH, *labels, fdr=0.3, permutations=3, seed=5)
+    level = found.p_value.max()
+    memorized = memorization(trials, BOTH).value >= 0.25
+    allowed = memorized[:, None] & (labels[0][:, None] == labels[1][None, :])
+    expected = []
+    for number in range(3):
+        permuted = arms(trials, BOTH).permuted(generator(5, "permutation", number))
+        counts = type(influence(trials, BOTH))(permuted).counts()
+        expected.append(int((allowed & (p_values(*np.broadcast_arrays(*counts)) <= level)).sum()))
+    assert found.permuted_counts.tolist() == expected
+    assert found.by_chance_spread == pytest.approx(np.std(expected, ddof=1))
+
+
+def test_trials_on_one_mask_are_not_taken_for_independent():
+    """Each model thrice: as many discoveries as the models once, or fewer."""
+    trials, *labels = make_world(trials=60, effect=0.45)
+    thrice = trials.select(np.repeat(np.arange(60), 3))
+    thrice = Trials(**{**vars(thrice), "numbers": np.arange(180), "repeats": 3})
+    once = high_influence_pairs(trials, BOTH, *labels, fdr=0.1, permutations=0)
+    again = high_influence_pairs(thrice, BOTH, *labels, fdr=0.1, permutations=0)
+    naive = high_influence_pairs(Trials(**{**vars(thrice), "repeats": 1}), BOTH, *labels, fdr=0.1, permutations=0)
+    assert len(naive) > 1.5 * len(once)
+    assert abs(len(again) - len(once)) <= 0.3 * len(once)
+
+
+def test_nothing_discovered_is_said():
+    trials, *labels = make_world(trials=8, effect=0.0)
+    found = high_influence_pairs(trials, BOTH, *labels, mem=-1, fdr=0.01)
+    assert len(found) == 0
+    assert found.warning.startswith("No pair can be told from chance at a false discovery rate of 0.01")
+    for bad in ({"fdr": 0.0}, {"fdr": 0.5}, {"fdr": float("nan")}, {"fdr": 0.1, "null": 1.0}):
+        with pytest.raises(InputError, match="must be"):
+            high_influence_pairs(trials, BOTH, *labels, **bad)

@@ -268,3 +268,15 @@ def test_format_1_stays_readable_for_ever() -> None:
     assert store.info.kinds == (Kind(0.5, 6), Kind(0.75, 9))
     assert store.info.group_size == 4
     assert list(store.failures()) == [3]
+
+
+def test_trials_know_the_blocks_of_a_balanced_plan(tmp_path: Path, world: SmallWorld) -> None:
+    """Blocks are counted within a kind, kinds take turns: with two of them a block spans twice as many numbers."""
+    for kinds, block in ((world.info.kinds, 10), (world.info.kinds * 2, 20)):
+        plan = {**world.info.plan, "design": "balanced", "options": {"block": 10}}
+        info = dataclasses.replace(world.info, plan=plan, kinds=kinds)
+        store = TrialStore.create(tmp_path / str(block), info, world.y_train, world.y_test)
+        store.write([world.outcome(0)])
+        trials, _ = store.read()
+        assert (trials.block, trials.repeats, trials.cluster) == (block, 1, block)
+    assert world.create(tmp_path / "fixed").read()[0].cluster == 1

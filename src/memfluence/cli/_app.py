@@ -12,7 +12,7 @@ from typing import NoReturn, TextIO
 
 import typer
 
-from memfluence.cli import _exchange, _read, _run
+from memfluence.cli import _exchange, _pairs, _read, _run
 from memfluence.errors import Interrupted, MemfluenceError, MemfluenceWarning
 
 __all__ = ["app", "main"]
@@ -33,7 +33,7 @@ app.command("run")(_run.run)
 app.command("plan")(_run.plan)
 app.command("status")(_read.status)
 app.command("scores")(_read.scores)
-app.command("pairs")(_read.pairs)
+app.command("pairs")(_pairs.pairs)
 app.command("report")(_read.report)
 app.command("compare")(_exchange.compare)
 app.command("export")(_exchange.export)

@@ -25,6 +25,7 @@ __all__ = [
     "RunArgument",
     "SeedOption",
     "SetOption",
+    "TableOption",
     "TrialsOption",
     "fractions",
     "names",
@@ -88,6 +89,10 @@ MemoryOption = Annotated[
     typer.Option(
         "--memory", metavar="SIZE", help="Most memory that the command may hold, such as 2GB.", show_default=False
     ),
+]
+TableOption = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="FILE", help="Write all rows to FILE.csv, .parquet or .npz.", show_default=False),
 ]
 AnyClass = Annotated[bool, typer.Option("--any-class", help="Pairs of different classes, too.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else there.")]

@@ -1,30 +1,16 @@
-"""`status`, `scores`, `pairs` and `report`."""
+"""`status`, `scores` and `report`."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from memfluence.cli._options import (
-    AnyClass,
-    DatasetOption,
-    InflOption,
-    JsonOption,
-    KeepOption,
-    MemOption,
-    MemoryOption,
-    RunArgument,
-)
+from memfluence.cli._options import DatasetOption, JsonOption, KeepOption, RunArgument, TableOption
 from memfluence.cli._output import as_json, number, say, table
 
-__all__ = ["pairs", "report", "scores", "status"]
+__all__ = ["report", "scores", "status"]
 
 _SHOWN = 10  # rows that a person sees; --json and --out give all
-
-TableOption = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="FILE", help="Write all rows to FILE.csv, .parquet or .npz.", show_default=False),
-]
 
 
 def status(run: RunArgument, json: JsonOption = False) -> None:
@@ -107,71 +93,6 @@ def scores(
         ),
     )
     say(f"All of them are in {out}." if out else "All of them: --out FILE.csv or --json.")
-
-
-def pairs(
-    run: RunArgument,
-    mem: MemOption = 0.25,
-    infl: InflOption = 0.15,
-    any_class: AnyClass = False,
-    out: TableOption = None,
-    keep: KeepOption = None,
-    permutations: Annotated[int, typer.Option(help="Permuted copies for the number expected by chance.")] = 5,
-    memory: MemoryOption = None,
-    device: Annotated[str, typer.Option(help="Where pairs are looked for: cpu or cuda.")] = "cpu",
-    json: JsonOption = False,
-) -> None:
-    """Memorized training examples and the test examples that each of them carries."""
-    from memfluence.exchange import rows, write_table
-    from memfluence.runs import open_run
-
-    opened = open_run(run)
-    found = opened.find_pairs(
-        mem,
-        infl,
-        same_class=not any_class,
-        keep=keep,
-        permutations=permutations,
-        memory=memory,
-        device=device,
-    )
-    columns = opened.pair_columns(found)
-    if out is not None:
-        write_table(columns, out)
-    if json:
-        as_json(
-            {
-                "summary": {**found.summary, "expected_by_chance": found.expected_by_chance, "warning": found.warning},
-                "pairs": rows(columns),
-            }
-        )
-        return
-    counts = found.summary
-    say(
-        f"{counts['pairs']} pairs of {counts['train_examples']} training and {counts['test_examples']} test examples;"
-        f" {counts['single_test_examples']} test examples are in one pair only."
-    )
-    if permutations:
-        say(f"By chance alone (permuted masks) the same thresholds select {found.expected_by_chance:.1f} pairs.")
-    if found.warning:
-        say(f"Note: {found.warning}")
-    if len(found):
-        table(
-            ("train", "test", "label", "influence", "stderr", "memorization"),
-            (
-                (
-                    columns["train_index"][k],
-                    columns["test_index"][k],
-                    columns["label"][k],
-                    number(columns["influence"][k]),
-                    number(columns["stderr"][k]),
-                    number(columns["memorization"][k]),
-                )
-                for k in range(min(_SHOWN, len(found)))
-            ),
-        )
-        if len(found) > _SHOWN or out:
-            say(f"All of them are in {out}." if out else "All of them: --out FILE.csv or --json.")
 
 
 def report(

@@ -4,7 +4,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,9 +12,11 @@ from memfluence.cli._options import (
     DatasetArgument,
     DesignOption,
     DeviceOption,
+    InflOption,
     JsonOption,
     KeepsOption,
     LearnerOption,
+    MemOption,
     RecordOption,
     SeedOption,
     SetOption,
@@ -23,8 +25,8 @@ from memfluence.cli._options import (
     names,
     settings,
 )
-from memfluence.cli._output import as_json, number, say, size, stdout_to_stderr
-from memfluence.errors import TrialsFailedError
+from memfluence.cli._output import as_json, number, say, size, stdout_to_stderr, table
+from memfluence.errors import InputError, TrialsFailedError
 
 __all__ = ["plan", "run"]
 
@@ -117,7 +119,9 @@ def run(
 
 
 def plan(
-    dataset: DatasetArgument,
+    dataset: Annotated[
+        str | None, typer.Argument(metavar="DATASET", help="As for run; or --run RUN.", show_default=False)
+    ] = None,
     learner: LearnerOption = "mlp",
     trials: TrialsOption = None,
     keep: KeepsOption = None,
@@ -128,9 +132,39 @@ def plan(
     set_: SetOption = None,
     record: RecordOption = "",
     pilot: Annotated[bool, typer.Option(help="Train a few models to learn how long one takes.")] = True,
+    run: Annotated[
+        Path | None,
+        typer.Option(
+            "--run", metavar="RUN", help="Plan more trials of this run, from those it has.", show_default=False
+        ),
+    ] = None,
+    stderr: Annotated[float | None, typer.Option(help="With --run: target standard error.", show_default=False)] = None,
+    jaccard: Annotated[
+        float | None,
+        typer.Option(help="With --run: target Jaccard index of the pairs of two runs.", show_default=False),
+    ] = None,
+    fdr: Annotated[
+        float | None, typer.Option(help="With --run: target share of pairs by chance.", show_default=False)
+    ] = None,
+    mem: MemOption = 0.25,
+    infl: InflOption = 0.15,
     json: JsonOption = False,
 ) -> None:
-    """Say how long a run will take, how much disk and memory, and how sure its scores will be."""
+    """Say how long a run will take, how much disk and memory, and how sure its scores will be.
+
+    With --run instead of DATASET: how many more trials a target takes, from the trials so far.
+    """
+    if (dataset is None) == (run is None):
+        raise InputError("Give a DATASET to plan a new run, or --run RUN to plan more trials of a run.")
+    targets = {"stderr": stderr, "jaccard": jaccard, "fdr": fdr}
+    if run is not None:
+        chosen = fractions(keep) or []
+        if len(chosen) > 1:
+            raise InputError("With --run, --keep chooses one fraction of the run's; give one.")
+        _plan_more(run, {**targets, "mem": mem, "infl": infl, "keep": chosen[0] if chosen else None}, json)
+        return
+    if any(target is not None for target in targets.values()):
+        raise InputError("--stderr, --jaccard and --fdr are planned from trials that are there; give --run RUN.")
     from memfluence.planning import plan as make_plan
     from memfluence.progress import duration
 
@@ -162,4 +196,39 @@ def plan(
         f"  memory  {size(found['memory_bytes_to_estimate'])} to estimate;"
         f" the full influence matrix would be {size(found['memory_bytes_full_matrix'])}",
         f"  error   standard error of a score at most about {found['largest_stderr']:.3f}",
+    )
+
+
+def _plan_more(path: Path, targets: dict[str, Any], json: bool) -> None:
+    from memfluence.runs import open_run
+
+    found = open_run(path).trials_needed(**targets)
+    if json:
+        as_json(found)
+        return
+    thresholds = f"memorization >= {found['mem']:g} and influence >= {found['infl']:g}"
+    say(f"{found['trials']} trials so far; pairs with {thresholds}.")
+    names = {"stderr": "standard error", "jaccard": "Jaccard index of two runs", "fdr": "share of pairs by chance"}
+    for name, one in found["targets"].items():
+        needs = "out of sight" if one["trials"] is None else f"{one['trials']:,} trials, {one['more']:,} more"
+        say(f"  {names[name]} {one['target']:g} (now about {number(one['expected_now'])}): {needs}")
+        if name == "stderr":
+            median = one["trials_for"]["memorization_median"]
+            say(
+                f"    for the largest error; for the median of memorization {median or 0:,};"
+                f" the paper's Lemma guarantees it after {one['lemma_trials']:,}"
+            )
+    say("Expected with more trials, and the error that the Lemma guarantees for every pair:")
+    table(
+        ("trials", "pairs", "by chance", "Jaccard", "Lemma"),
+        (
+            (
+                one["trials"],
+                f"{one['pairs']:.0f}",
+                f"{one['by_chance']:.1f}",
+                number(one["jaccard"], 2),
+                number(one["lemma_stderr"]),
+            )
+            for one in found["predictions"]
+        ),
     )

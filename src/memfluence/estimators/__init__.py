@@ -10,6 +10,7 @@ from memfluence.estimators._estimates import Block, ClassBlock, Estimates, TopK,
 from memfluence.estimators.counts import JointCounter, joint_counts_reference
 from memfluence.estimators.influence import Influence, influence
 from memfluence.estimators.intervals import Difference, difference
+from memfluence.estimators.lemma import lemma_bound, lemma_estimate, lemma_trials
 from memfluence.estimators.memorization import Memorization, memorization, memorization_of
 from memfluence.estimators.memory import Memory
 from memfluence.estimators.real import (
@@ -19,6 +20,7 @@ from memfluence.estimators.real import (
     real_memorization,
     recorded_outcome,
 )
+from memfluence.estimators.significance import p_values, q_values
 
 __all__ = [
     "Arms",
@@ -40,8 +42,13 @@ __all__ = [
     "difference",
     "influence",
     "joint_counts_reference",
+    "lemma_bound",
+    "lemma_estimate",
+    "lemma_trials",
     "memorization",
     "memorization_of",
+    "p_values",
+    "q_values",
     "real_influence",
     "real_memorization",
     "recorded_outcome",

@@ -26,8 +26,9 @@ class Arms:
     """The trials of each arm, and how often each training example was kept and left out in them.
 
     `in_trials` and `out_trials` are the same object where both arms use the same trials. The sample sizes are what
-    errors are computed from: the number of distinct masks, which is the number of trials unless several models share
-    a mask (see `estimators/intervals.py`).
+    errors are computed from: as many independent models would be at least as sure. They are the numbers of trials,
+    unless several models share a mask (then those of distinct masks) or masks were dealt in blocks of b (then a share
+    1 - 1/b of the trials); `estimators/clusters.py` does better for single pairs.
     """
 
     in_trials: Trials
@@ -35,8 +36,8 @@ class Arms:
     keep: float | None
     trials_in: np.ndarray  # (n_train,) int64, trials of the in-arm that kept the example
     trials_out: np.ndarray  # (n_train,) int64, trials of the out-arm that left it out
-    sample_in: np.ndarray  # (n_train,) int64, distinct masks among trials_in
-    sample_out: np.ndarray  # (n_train,) int64, distinct masks among trials_out
+    sample_in: np.ndarray  # (n_train,) models as good as independent ones among trials_in
+    sample_out: np.ndarray  # (n_train,) the same among trials_out
 
     @property
     def shared(self) -> bool:
@@ -115,6 +116,9 @@ def _counted(in_trials: Trials, out_trials: Trials, keep: float | None) -> Arms:
         first_in, first_out = (trials.mask[_distinct_masks(trials)[0]] for trials in (in_trials, out_trials))
         sample_in = column_counts(first_in, in_trials.n_train)
         sample_out = len(first_out) - column_counts(first_out, out_trials.n_train)
+    elif in_trials.block > 1 and len(in_trials):
+        dealt_together = np.unique(in_trials.numbers // in_trials.block, return_counts=True)[1].max()
+        sample_in, sample_out = (count * (1 - 1 / dealt_together) for count in (trials_in, trials_out))
     return Arms(in_trials, out_trials, keep, trials_in, trials_out, sample_in, sample_out)
 
 

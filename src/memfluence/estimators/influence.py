@@ -37,6 +37,7 @@ from memfluence.errors import InputError
 from memfluence.estimators._arms import Arms, arms
 from memfluence.estimators._estimates import Block, Estimates, TopK
 from memfluence.estimators._int8 import DeviceScan
+from memfluence.estimators.clusters import clustered_difference
 from memfluence.estimators.counts import JointCounter, Method, column_counts, each_tile, kernels, pair_counts
 from memfluence.estimators.intervals import Difference, difference
 from memfluence.estimators.memory import Memory
@@ -113,9 +114,26 @@ class Influence(Estimates):
                 f"Pairs need as many training as test indices; got {len(train)} and {len(test)}; give one each."
             )
         in_trials, out_trials = self.arms.in_trials, self.arms.out_trials
+        if in_trials.cluster > 1 and self.arms.shared:
+            return clustered_difference(self.arms, in_trials.test_correct, train, test)
         n_in = pair_counts(in_trials.mask, in_trials.test_correct, train, test)  # (pairs,)
         n_out = n_in if self.arms.shared else pair_counts(out_trials.mask, out_trials.test_correct, train, test)
         return self._difference(n_in, n_out, train, test)
+
+    def counts(self, train: Any = None, test: Any = None) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """The integers behind `block`: models right and models in all, first of those that kept the example, then of
+        those that did not. (train, test) each; the numbers of models have one column, since test examples share them.
+        """
+        rows, columns = self._indices(train, "train"), self._indices(test, "test")
+        self.memory.check_matrix(len(rows), len(columns), 2 * 4)
+        n_in, n_out = (np.empty((len(columns), len(rows)), np.int32) for _ in range(2))  # (test, train)
+
+        def keep(counts: Sequence[np.ndarray], some_rows: slice, some_columns: slice) -> None:
+            n_in[some_columns, some_rows], n_out[some_columns, some_rows] = counts[0], counts[-1]
+
+        self._count(rows, columns, keep)
+        trials_in, trials_out = self.arms.trials_in[rows, None], self.arms.trials_out[rows, None]
+        return n_in.T, trials_in, self._correct_out[columns] - n_out.T, trials_out
 
     @cached_property
     def _on_device(self) -> DeviceScan:

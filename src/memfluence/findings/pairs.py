@@ -6,17 +6,25 @@ subpopulation, and keeps noise out; `same_class=False` drops it.
 
 Estimator. Both values as in `estimators/`, compared with the thresholds in float64 as they are.
 
-How many are chance? The same thresholds select pairs from trials whose masks were dealt out anew, where no training
-example can matter: noise alone lifts some of the n_train * n_test estimates over the threshold.
-`expected_by_chance` is the mean of that count over a few permutations, with the memorized set held fixed. Where it
-is not small against the number of pairs found, most pairs may be noise (138 trials on CIFAR-100: 25,811 found,
-about 22,900 by chance; the paper, from 4000 trials: 1015 found), and `warning` says so.
+How many are chance? The same selection is made from trials whose masks were dealt out anew, where no training example
+can matter: noise alone lifts some of the n_train * n_test estimates over the threshold. `expected_by_chance` is the
+mean of that count over a few permutations, with the memorized set held fixed, and `permuted_counts` has them all. Where
+it is not small against the number of pairs found, most pairs may be noise (138 trials on CIFAR-100: 25,811 found, about
+22,900 by chance; the paper, from 4000 trials: 1015 found), and `warning` says so.
+
+Error control. With `fdr`, pairs are selected by p-values instead (`estimators/significance.py`): every pair of a
+memorized training example and a test example of its class is tested against infl <= `null`, and those are kept whose
+false discovery rate is at most `fdr`. A threshold on influence may be asked for in addition; it can only drop pairs,
+and the rate is then no longer guaranteed for those that remain. By chance is then: at the same p-value from permuted
+masks.
 
 Variance. Each pair has its own error and interval, which do not know that the pair was selected: values near the
-threshold are biased upwards. The count by chance varies between permutations; `permuted_counts` has them all.
+threshold are biased upwards (`findings/cross_fit.py` gives values that are not). `findings/stability.py` says how the
+number of pairs varies from run to run.
 
-Failure cases. Estimates that the trials cannot give (NaN) are never selected. Very low thresholds select a large
-part of the matrix, and everything selected is held in memory.
+Failure cases. Estimates that the trials cannot give (NaN) are never selected nor tested. Very low thresholds select a
+large part of the matrix, and everything selected is held in memory. Whether an example is memorized is judged from the
+same trials as its influence, so near the memorization threshold the two are not quite independent.
 """
 
 from collections.abc import Sequence
@@ -26,13 +34,15 @@ from functools import cached_property
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators import Influence, Memory, arms, class_members, memorization_of
+from memfluence.estimators import Influence, Memory, arms, memorization_of, q_values
+from memfluence.findings._selection import check_error_control, significant, tested_blocks
 from memfluence.records import Kind, Trials
 from memfluence.seeding import generator
 
 __all__ = ["Pairs", "high_influence_pairs", "summary_of"]
 
 NOT_SMALL = 0.1  # share of the pairs found, above which those expected by chance are worth a warning
+DEFAULT_INFL = 0.15  # the paper's
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +59,9 @@ class Pairs:
     memorization: np.ndarray  # (pairs,) of the training example
     permuted_counts: np.ndarray  # (permutations,) int64, pairs selected from permuted masks
     warning: str | None  # what the reader of these pairs should know first
+    tested: int  # pairs of a memorized training example and a test example (of its class)
+    p_value: np.ndarray | None = None  # (pairs,) one-sided, of influence <= null; None without error control
+    q_value: np.ndarray | None = None  # (pairs,) lowest false discovery rate at which the pair is selected
 
     def __len__(self) -> int:
         return len(self.train_index)
@@ -57,6 +70,11 @@ class Pairs:
     def expected_by_chance(self) -> float:
         """How many pairs the same thresholds select when no training example matters; NaN if not computed."""
         return float(self.permuted_counts.mean()) if len(self.permuted_counts) else float("nan")
+
+    @property
+    def by_chance_spread(self) -> float:
+        """Standard deviation of that count from one permutation to another; NaN below two permutations."""
+        return float(self.permuted_counts.std(ddof=1)) if len(self.permuted_counts) > 1 else float("nan")
 
     @cached_property
     def summary(self) -> dict[str, int]:
@@ -82,7 +100,10 @@ def high_influence_pairs(
     test_labels: np.ndarray,  # (n_test,)
     *,
     mem: float = 0.25,
-    infl: float = 0.15,
+    infl: float | None = None,
+    fdr: float | None = None,
+    null: float = 0.0,
+    any_dependence: bool = False,
     same_class: bool = True,
     keep: float | None = None,
     permutations: int = 5,
@@ -92,42 +113,58 @@ def high_influence_pairs(
 ) -> Pairs:
     """All pairs at or above both thresholds, with how many of them chance alone would give.
 
-    `permutations=0` leaves that out. The matrix is never held: memory grows with the number of pairs found, up to the
-    cap of `memory`. `device="cuda"` looks for them on a GPU. Test examples that are right, or wrong, too rarely to
-    reach the threshold are not looked at.
+    `infl` is 0.15 unless `fdr` is given. With `fdr`, pairs are selected at that false discovery rate against infl <=
+    `null`, by Benjamini and Hochberg's procedure or, with `any_dependence`, Benjamini and Yekutieli's. `permutations=0`
+    leaves out what is expected by chance. The matrix is never held: memory grows with the number of pairs found, up to
+    the cap of `memory`. `device="cuda"` looks for pairs above thresholds on a GPU. Test examples that are right, or
+    wrong, too rarely to reach the threshold are not looked at.
     """
     train_labels, test_labels = np.asarray(train_labels), np.asarray(test_labels)
+    if infl is None:
+        infl = DEFAULT_INFL if fdr is None else -1.0
     _check(trials, train_labels, test_labels, mem, infl, permutations)
     chosen = arms(trials, kinds, keep)
     memorized = memorization_of(chosen).value  # (n_train,)
-    candidates = np.flatnonzero(memorized >= mem)  # NaN is never at least anything
-    if same_class:
-        members = class_members(train_labels[candidates], test_labels)
-        blocks = [(candidates[rows], columns) for _, rows, columns in members]
-    else:
-        blocks = [(candidates, np.arange(len(test_labels)))]
+    blocks = list(tested_blocks(np.flatnonzero(memorized >= mem), train_labels, test_labels, same_class))
+    tested = sum(len(rows) * len(columns) for rows, columns in blocks)
     estimates = Influence(chosen, memory=memory, device=device)
-    train, test = estimates.at_least(infl, blocks)  # (pairs,)
-    errors = estimates.at(train, test)
-    order = np.lexsort((test, train, -errors.value))
+    p_value = q_value = None
+    if fdr is None:
+        train, test = estimates.at_least(infl, blocks)
+    else:
+        check_error_control(fdr, null, device)
+        train, test, p_value = significant(estimates, blocks, null, fdr)
+        q_value = q_values(p_value, tested, any_dependence=any_dependence)
+        below = np.flatnonzero(q_value <= fdr)
+        train, test, p_value, q_value = train[below], test[below], p_value[below], q_value[below]
+        level = float(p_value.max()) if len(below) else 0.0
+    found = estimates.at(train, test)
+    order = np.lexsort((test, train, -found.value))
+    order = order[found.value[order] >= infl]
     del estimates  # and the words that it counts: permuted ones take their place
     Memory.of(memory).check(bool(permutations) * chosen.in_trials.mask.nbytes, "permuted masks", "--permutations 0")
-    permuted_counts = [
-        len(Influence(permuted, memory=memory, device=device).at_least(infl, blocks)[0])
-        for number in range(permutations)
-        for permuted in [chosen.permuted(generator(seed, "permutation", number))]
-    ]
+    permuted_counts = []
+    for number in range(permutations):
+        permuted = Influence(chosen.permuted(generator(seed, "permutation", number)), memory=memory, device=device)
+        if fdr is None:
+            permuted_counts.append(len(permuted.at_least(infl, blocks)[0]))
+        else:
+            by_chance = significant(permuted, blocks, null, level)
+            permuted_counts.append(int((permuted.at(*by_chance[:2]).value >= infl).sum()))
     return Pairs(
         train_index=train[order],
         test_index=test[order],
         label=train_labels[train[order]],
-        influence=errors.value[order],
-        stderr=errors.stderr[order],
-        lower=errors.lower[order],
-        upper=errors.upper[order],
+        influence=found.value[order],
+        stderr=found.stderr[order],
+        lower=found.lower[order],
+        upper=found.upper[order],
         memorization=memorized[train[order]],
         permuted_counts=np.array(permuted_counts, dtype=np.int64),
-        warning=_warning(len(train), permuted_counts, mem, infl),
+        warning=_warning(len(order), permuted_counts, mem, infl) if fdr is None else _no_discovery(len(order), fdr),
+        tested=tested,
+        p_value=None if p_value is None else p_value[order],
+        q_value=None if q_value is None else q_value[order],
     )
 
 
@@ -164,4 +201,13 @@ def _warning(found: int, permuted_counts: list[int], mem: float, infl: float) ->
         f"About {by_chance:,.0f} pairs would be selected by chance alone (permuted masks, same thresholds), against"
         f" {found:,} found, so {'most' if by_chance > found / 2 else 'many'} of them may be noise; run more trials"
         " or raise the influence threshold."
+    )
+
+
+def _no_discovery(found: int, fdr: float) -> str | None:
+    if found:
+        return None
+    return (
+        f"No pair can be told from chance at a false discovery rate of {fdr:g}; 'memfluence plan --run RUN' says how"
+        " many more trials it takes."
     )

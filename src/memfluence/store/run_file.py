@@ -50,6 +50,12 @@ class RunInfo:
         return int(self.dataset["n_test"])
 
     @property
+    def block(self) -> int:
+        """How many consecutive trials were dealt together (`Trials.block`): 1 but for the balanced design."""
+        options = (self.plan or {}).get("options") or {}
+        return int(options.get("block", 1)) * (len(self.kinds) if "block" in options else 1)
+
+    @property
     def identity(self) -> dict[str, str]:
         """What every segment of this run carries in its metadata."""
         return {

@@ -188,7 +188,8 @@ class TrialStore:
                 continue
             except segments.DamagedSegmentError as error:
                 damaged.append(Damage(path, str(error)))
-        return merge(parts, self.info.n_train, self.info.n_test, self.info.repeats), tuple(damaged)
+        trials = merge(parts, self.info.n_train, self.info.n_test, self.info.repeats)
+        return replace(trials, block=self.info.block), tuple(damaged)
 
     def read_extra(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Trial numbers (ascending) and one optional column (trials, n) of theirs."""

@@ -1,0 +1,159 @@
+"""`pairs`: by thresholds, by false discovery rate, or corrected for selection."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from memfluence.cli._options import AnyClass, JsonOption, KeepOption, MemOption, MemoryOption, RunArgument, TableOption
+from memfluence.cli._output import as_json, number, say, table
+from memfluence.errors import InputError
+
+if TYPE_CHECKING:
+    from memfluence.runs import Run
+
+__all__ = ["pairs"]
+
+_SHOWN = 10  # rows that a person sees; --json and --out give all
+
+
+def pairs(
+    run: RunArgument,
+    mem: MemOption = 0.25,
+    infl: Annotated[
+        float | None, typer.Option(help="Least influence.  [default: 0.15, none with --fdr]", show_default=False)
+    ] = None,
+    fdr: Annotated[
+        float | None,
+        typer.Option(help="Select by p-values at this false discovery rate (Benjamini-Hochberg).", show_default=False),
+    ] = None,
+    by: Annotated[bool, typer.Option("--by", help="With --fdr: Benjamini-Yekutieli, for any dependence.")] = False,
+    null: Annotated[float, typer.Option(help="With --fdr: the null is an influence of at most this.")] = 0.0,
+    any_class: AnyClass = False,
+    out: TableOption = None,
+    keep: KeepOption = None,
+    permutations: Annotated[int, typer.Option(help="Permuted copies for the number expected by chance.")] = 5,
+    stability: Annotated[
+        bool, typer.Option("--stability", help="Also how the pairs would vary from run to run (20 resamples).")
+    ] = False,
+    cross_fit: Annotated[
+        bool,
+        typer.Option("--cross-fit", help="Select on each half of the trials, with values from the other: unbiased."),
+    ] = False,
+    memory: MemoryOption = None,
+    device: Annotated[str, typer.Option(help="Where pairs above thresholds are looked for: cpu or cuda.")] = "cpu",
+    json: JsonOption = False,
+) -> None:
+    """Memorized training examples and the test examples that each of them carries."""
+    from memfluence.exchange import rows, write_table
+    from memfluence.runs import open_run
+
+    if fdr is None and (by or null):
+        raise InputError("--by and --null belong to --fdr; give a false discovery rate, such as --fdr 0.1.")
+    if fdr is not None and (stability or cross_fit):
+        raise InputError("--stability and --cross-fit are about thresholds; leave out --fdr.")
+    if (stability or cross_fit) and (memory or device != "cpu"):
+        raise InputError("--memory and --device serve plain pairs; leave them out with --stability and --cross-fit.")
+    opened = open_run(run)
+    options = {"same_class": not any_class, "keep": keep}
+    if cross_fit:
+        summary, columns, lines = _cross_fitted(opened, mem, 0.15 if infl is None else infl, options)
+    else:
+        selection: dict[str, Any] = {"fdr": fdr, "null": null, "any_dependence": by, "permutations": permutations}
+        selection |= {"memory": memory, "device": device}
+        summary, columns, lines = _selected(opened, mem, infl, {**options, **selection})
+    if stability:
+        spread = opened.pair_stability(mem, 0.15 if infl is None else infl, **options)
+        summary |= asdict(spread)
+        lines.append(
+            f"From run to run the number of pairs varies by {spread.pairs_stderr:.1f} and their mean influence by"
+            f" {spread.mean_influence_stderr:.4f} (standard deviations); two runs share pairs with a Jaccard index of"
+            f" {spread.expected_jaccard:.2f} +- {spread.expected_jaccard_stderr:.2f}."
+        )
+    if out is not None:
+        write_table(columns, out)
+    if json:
+        as_json({"summary": summary, "pairs": rows(columns)})
+        return
+    say(*lines)
+    _show(columns, out)
+
+
+def _selected(
+    run: "Run", mem: float, infl: float | None, options: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    found = run.find_pairs(mem, infl, **options)
+    counts, fdr = found.summary, options["fdr"]
+    summary: dict[str, Any] = {
+        **counts,
+        "expected_by_chance": found.expected_by_chance,
+        "expected_by_chance_stderr": found.by_chance_spread,
+        "mean_influence": float(found.influence.mean()) if len(found) else None,
+        "tested": found.tested,
+        "warning": found.warning,
+    }
+    lines = [
+        f"{counts['pairs']} pairs of {counts['train_examples']} training and {counts['test_examples']} test examples;"
+        f" {counts['single_test_examples']} test examples are in one pair only."
+    ]
+    if fdr is not None:
+        procedure = "Benjamini-Yekutieli" if options["any_dependence"] else "Benjamini-Hochberg"
+        summary |= {"fdr": fdr, "null": options["null"], "procedure": procedure}
+        lines.append(
+            f"Of {found.tested:,} pairs tested against influence <= {options['null']:g}, these are selected at a false"
+            f" discovery rate of {fdr:g} ({procedure})."
+        )
+    if options["permutations"]:
+        lines.append(
+            f"By chance alone (permuted masks) the same {'thresholds select' if fdr is None else 'p-value selects'}"
+            f" {found.expected_by_chance:.1f} pairs, give or take {found.by_chance_spread:.1f}."
+        )
+    if found.warning:
+        lines.append(f"Note: {found.warning}")
+    return summary, run.pair_columns(found), lines
+
+
+def _cross_fitted(
+    run: "Run", mem: float, infl: float, options: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    found = run.cross_fitted_pairs(mem, infl, **options)
+    columns = {"label": run.classes[run.label_codes[0][found.train_index]], **vars(found)}
+    order = ("train_index", "test_index", "label", "influence", "stderr", "lower", "upper", "memorization")
+    columns = {name: columns[name] for name in (*order, "half", "influence_selecting")}
+    summary = {
+        "pairs": len(found),
+        "train_examples": len(set(found.train_index.tolist())),
+        "test_examples": len(set(found.test_index.tolist())),
+        "mean_influence": float(found.influence.mean()) if len(found) else None,
+        "mean_influence_selecting": float(found.influence_selecting.mean()) if len(found) else None,
+        "still_above": int((found.influence >= infl).sum()),
+    }
+    lines = [
+        f"Each half of the trials selected pairs, {len(found)} in all, and the other half gives their values; a pair"
+        " that both select is there twice. They describe what half of the trials select.",
+    ]
+    if len(found):
+        lines.append(
+            f"Mean influence {summary['mean_influence']:.3f}, where the selecting half says"
+            f" {summary['mean_influence_selecting']:.3f}; {summary['still_above']} are again at or above {infl:g}."
+        )
+    return summary, columns, lines
+
+
+def _show(columns: dict[str, Any], out: Path | None) -> None:
+    count = len(columns["train_index"])
+    if not count:
+        return
+    shown = ["train_index", "test_index", "label", "influence", "stderr", "memorization"]
+    shown += [name for name in ("q_value", "influence_selecting") if name in columns]
+    titles = {"train_index": "train", "test_index": "test", "q_value": "q", "influence_selecting": "selecting half"}
+    table(
+        [titles.get(name, name) for name in shown],
+        (
+            [columns[name][k] if name in shown[:3] else number(columns[name][k]) for name in shown]
+            for k in range(min(_SHOWN, count))
+        ),
+    )
+    if count > _SHOWN or out:
+        say(f"All of them are in {out}." if out else "All of them: --out FILE.csv or --json.")

@@ -1,0 +1,111 @@
+"""How many more trials? For a standard error, for repeatable pairs, or for few pairs by chance.
+
+Definition. The least number of trials, of the same kind as those at hand, with which
+- `stderr`: the standard error of memorization (its median and its largest value over training examples) and of the
+  influence of the pairs selected now is at most the target;
+- `jaccard`: two independent runs select pairs with at least this Jaccard index, at the same thresholds;
+- `fdr`: pairs by chance (permuted masks) are at most this share of the pairs selected, at the same thresholds.
+
+Estimator. A squared standard error falls as 1 / trials. The other two come from `findings/prediction.py`.
+
+Beside them stands what the paper's Lemma guarantees: the trials after which the root mean squared error of every single
+estimate is below the target, whatever the learner. It is much more, because it knows nothing of the data, and it says
+nothing about sets of pairs.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from memfluence.errors import InputError
+from memfluence.estimators import Arms, Influence, arms, lemma_bound, lemma_trials, memorization_of
+from memfluence.findings._selection import tested_blocks
+from memfluence.findings.prediction import fit_pairs
+from memfluence.records import Kind, Trials
+
+__all__ = ["trials_needed"]
+
+
+def trials_needed(
+    trials: Trials,
+    kinds: Sequence[Kind],
+    train_labels: np.ndarray,  # (n_train,)
+    test_labels: np.ndarray,  # (n_test,)
+    *,
+    stderr: float | None = None,
+    jaccard: float | None = None,
+    fdr: float | None = None,
+    mem: float = 0.25,
+    infl: float = 0.15,
+    same_class: bool = True,
+    keep: float | None = None,
+) -> dict[str, Any]:
+    """What each target takes, and what multiples of the trials at hand are expected to give, as a JSON-able dict."""
+    for name, target in (("stderr", stderr), ("jaccard", jaccard), ("fdr", fdr)):
+        if target is not None and not 0 < target < 1:
+            raise InputError(f"The target '{name}' must be above 0 and below 1. Got {target!r} instead.")
+    chosen = arms(trials, kinds, keep)
+    count = len(chosen.in_trials) + (0 if chosen.shared else len(chosen.out_trials))
+    blocks = list(tested_blocks(np.arange(chosen.n_train), train_labels, test_labels, same_class))
+    model = fit_pairs(chosen, blocks, mem=mem, infl=infl)
+    targets: dict[str, Any] = {}
+    if stderr is not None:
+        targets["stderr"] = {
+            "target": stderr,
+            **_for_stderr(chosen, model.kept_share, blocks, stderr, count, mem, infl),
+        }
+    if jaccard is not None:
+        needed = model.trials_for(jaccard=jaccard)
+        targets["jaccard"] = {"target": jaccard, "expected_now": model.predict(count).jaccard, "trials": needed}
+    if fdr is not None:
+        needed = model.trials_for(chance_share=fdr)
+        targets["fdr"] = {"target": fdr, "expected_now": model.predict(count).chance_share, "trials": needed}
+    for found in targets.values():
+        found["more"] = None if found["trials"] is None else max(0, found["trials"] - count)
+    predictions = []
+    for times in (1, 2, 4, 8, 16):
+        expected = model.predict(times * count)
+        predictions.append(
+            {
+                "trials": expected.trials,
+                "pairs": expected.pairs,
+                "jaccard": expected.jaccard,
+                "by_chance": expected.by_chance,
+                "lemma_stderr": _lemma_stderr(chosen.n_train, model.kept_share, times * count),
+            }
+        )
+    return {"trials": count, "mem": mem, "infl": infl, "targets": targets, "predictions": predictions}
+
+
+def _for_stderr(
+    chosen: Arms, kept_share: float, blocks: Sequence[Any], target: float, count: int, mem: float, infl: float
+) -> dict[str, Any]:
+    memorized = memorization_of(chosen)
+    errors = memorized.stderr[np.isfinite(memorized.stderr)]
+    estimates = Influence(chosen)
+    tested = [(np.intersect1d(some, np.flatnonzero(memorized.value >= mem)), columns) for some, columns in blocks]
+    of_pairs = estimates.at(*estimates.at_least(infl, tested)).stderr
+
+    def needed(error: float) -> int:
+        return math.ceil(count * (error / target) ** 2)
+
+    now = {
+        "memorization_median": float(np.median(errors)) if len(errors) else float("nan"),
+        "memorization_largest": float(errors.max()) if len(errors) else float("nan"),
+        "pairs_largest": float(of_pairs.max()) if len(of_pairs) else float("nan"),
+    }
+    largest = max((value for value in now.values() if not math.isnan(value)), default=float("nan"))
+    return {
+        "expected_now": largest,
+        "now": now,
+        "trials_for": {name: None if math.isnan(value) else needed(value) for name, value in now.items()},
+        "trials": None if math.isnan(largest) else needed(largest),
+        "lemma_trials": lemma_trials(kept_share, target),
+    }
+
+
+def _lemma_stderr(n_train: int, kept_share: float, trials: int) -> float:
+    size = min(max(1, round(kept_share * n_train)), n_train - 1)
+    return math.sqrt(lemma_bound(n_train, size, trials))

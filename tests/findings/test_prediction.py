@@ -1,0 +1,129 @@
+"""Deconvolution, predictions for more trials, and how much another run would differ, against simulated runs."""
+
+import numpy as np
+import pytest
+
+import studies
+from memfluence import designs
+from memfluence.errors import InputError
+from memfluence.estimators import arms, influence, lemma_trials, memorization
+from memfluence.findings import pair_stability, trials_needed
+from memfluence.findings.prediction import EDGES, GRID, _deconvolved, fit_pairs
+from memfluence.records import Kind, Trials
+from simulated import packed, probit_world
+
+
+def make_trials(mask, test_correct, train_correct=None, *, kinds=None, repeats=1):
+    mask = np.asarray(mask, bool)
+    kinds = np.zeros(len(mask), np.int16) if kinds is None else np.asarray(kinds, np.int16)
+    train = mask if train_correct is None else np.asarray(train_correct, bool)
+    bits = (packed(mask), packed(train), packed(np.asarray(test_correct, bool)))
+    return Trials(np.arange(len(mask)), kinds, *bits, mask.shape[1], np.shape(test_correct)[1], repeats)
+
+
+def a_run(count=300, seed=0):
+    rng = np.random.default_rng(seed)
+    world = probit_world(rng)
+    return world, world.trials(count, rng), rng
+
+
+def test_deconvolution_finds_the_atoms_that_made_the_estimates():
+    rng = np.random.default_rng(0)
+    truth = rng.choice([0.0, 0.3], 200_000, p=[0.9, 0.1])
+    noise = np.full(len(GRID), 0.06)
+    counts = np.histogram(truth + 0.06 * rng.standard_normal(len(truth)), EDGES)[0]
+    weight = _deconvolved(counts, noise)
+    assert weight.sum() == pytest.approx(1)
+    assert weight[np.abs(GRID - 0.3) < 0.055].sum() == pytest.approx(0.1, abs=0.01)
+    assert weight[np.abs(GRID) < 0.055].sum() == pytest.approx(0.9, abs=0.01)
+
+
+def test_draws_are_distributed_as_the_fit():
+    world, trials, rng = a_run()
+    model = studies.model_of(world, trials)
+    estimates = influence(trials, world.kinds).block(model.rows, None)
+    columns = np.arange(trials.n_test)
+    drawn = model.draw(estimates, columns, rng)
+    assert set(np.round(drawn.ravel(), 6)) <= set(np.round(GRID, 6))
+    assert drawn.var() < estimates.var()  # the noise is gone
+    assert drawn.mean() == pytest.approx(estimates.mean(), abs=0.005)
+
+
+def test_predictions_for_four_times_the_trials(soak):
+    sizes = {} if soak else {"counts": (200, 400), "worlds": 3, "runs": 4}
+    for row in studies.predictions(**sizes):
+        assert row["predicted"] == pytest.approx(row["pairs"], rel=0.25)
+        assert row["predicted  "] == pytest.approx(row["by chance"], rel=1 / 3, abs=1)
+        # low where most of the pairs at hand are chance, never much too high
+        assert row["Jaccard"] - (0.25 if row["from"] < 200 else 0.15) < row["predicted "] < row["Jaccard"] + 0.1
+
+
+def test_said_spread_is_that_of_independent_runs(soak):
+    sizes = {} if soak else {"counts": (400,), "runs": 40, "repeats": 5}
+    for row in studies.run_to_run(**sizes):
+        for truth, said in (("sd of pairs", "said"), ("sd of mean influence", "said "), ("sd of Jaccard", "said   ")):
+            assert row[said] == pytest.approx(row[truth], rel=0.4)
+        assert row["said  "] == pytest.approx(row["Jaccard"], abs=0.07)
+
+
+def test_the_same_seed_gives_the_same_spread():
+    world, trials, _ = a_run(150)
+    assert pair_stability(trials, *world.labelled, resamples=4) == pair_stability(trials, *world.labelled, resamples=4)
+    with pytest.raises(InputError, match="At least 4 resamples"):
+        pair_stability(trials, *world.labelled, resamples=3)
+
+
+def test_trials_needed():
+    world, trials, _ = a_run()
+    found = trials_needed(trials, *world.labelled, stderr=0.02, jaccard=0.8, fdr=0.05)
+    errors = memorization(trials, world.kinds).stderr
+    target = found["targets"]["stderr"]
+    assert target["now"]["memorization_largest"] == errors.max()
+    assert target["trials_for"]["memorization_median"] == int(np.ceil(300 * (np.median(errors) / 0.02) ** 2))
+    assert target["trials"] < target["lemma_trials"] == pytest.approx(lemma_trials(0.7, 0.02), rel=0.02)
+    assert target["more"] == target["trials"] - 300
+    model = studies.model_of(world, trials)
+    needed = found["targets"]["jaccard"]["trials"]
+    assert model.predict(needed).jaccard >= 0.8 > model.predict(int(needed * 0.97)).jaccard
+    needed = found["targets"]["fdr"]["trials"]
+    assert model.predict(needed).chance_share <= 0.05 < model.predict(int(needed * 0.97)).chance_share
+    assert [one["trials"] for one in found["predictions"]] == [300, 600, 1200, 2400, 4800]
+    assert found["targets"]["jaccard"]["expected_now"] == found["predictions"][0]["jaccard"]
+    with pytest.raises(InputError, match="The target 'jaccard' must be above 0 and below 1"):
+        trials_needed(trials, *world.labelled, jaccard=1.5)
+
+
+@pytest.mark.parametrize("design", ["fixed", "lemma", "repeats:3"])
+def test_the_fits_noise_is_the_standard_error(design):
+    """Under every design the noise of the fit, at an accuracy of one half, is what single pairs have."""
+    made = designs.make(design, n_train=40, keep=0.7, seed=0)
+    drawn = [made.trial(number) for number in range(600)]
+    kinds = [trial.kind for trial in drawn]
+    rng = np.random.default_rng(0)
+    right = rng.random((600, 20)) < 0.5
+    right = right[np.arange(600) // made.repeats * made.repeats]  # models on one mask agree: the bound is met
+    trials = make_trials([trial.mask for trial in drawn], right, kinds=kinds, repeats=made.repeats)
+    everyone = [(np.arange(40), np.arange(20))]
+    model = fit_pairs(arms(trials, made.kinds), everyone, mem=-1, infl=0.15)
+    noise = model._noise(0.5, np.zeros(1), 600)[0]
+    assert noise == pytest.approx(influence(trials, made.kinds).block_with_errors().stderr.mean(), rel=0.03)
+    assert influence(trials, made.kinds).block().std() == pytest.approx(noise, rel=0.1)
+
+
+def test_masks_that_leave_nobody_out_predict_nothing():
+    trials = make_trials(np.ones((10, 4)), np.ones((10, 3)))
+    with pytest.raises(InputError, match="keep all training examples or none"):
+        trials_needed(trials, (Kind(None, None),), np.zeros(4, int), np.zeros(3, int), jaccard=0.5)
+
+
+def test_nobody_memorized_is_out_of_sight():
+    rng = np.random.default_rng(0)
+    trials = make_trials(rng.random((200, 4)) < 0.5, np.ones((200, 3)), np.ones((200, 4)))
+    found = trials_needed(trials, (Kind(0.5, None),), np.zeros(4, int), np.zeros(3, int), jaccard=0.5, stderr=0.01)
+    assert found["targets"]["jaccard"]["trials"] is None
+    assert found["targets"]["stderr"]["trials"] > 0
+
+
+def test_out_of_sight_is_none():
+    world, trials, _ = a_run(100)
+    assert studies.model_of(world, trials).trials_for(jaccard=0.999999) is None
