@@ -131,7 +131,7 @@ class CapturedTraining:
         torch.cuda.current_stream(self._inputs.device).wait_stream(stream)
         self._position.zero_()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.device(self._inputs.device), torch.cuda.graph(graph, stream=stream):
             self._step()
         self._graph = graph
 
