@@ -26,7 +26,9 @@ ROOMS: dict[str, set[str]] = {
     "progress": {"engines"},
     "running": FOUNDATION | {"datasets", "designs", "learners", "store", "engines", "progress"},
     "planning": FOUNDATION | {"datasets", "designs", "learners", "store", "engines", "running"},
-    "runs": FOUNDATION | {"datasets", "store", "estimators", "findings", "report"},  # `Run.report` opens the last room
+    "run_findings": FOUNDATION | {"store", "estimators", "findings"},
+    "runs": FOUNDATION
+    | {"datasets", "store", "estimators", "findings", "run_findings", "report"},  # `Run.report` opens the last room
     "exchange": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
     "report": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
     "api": FOUNDATION | {"progress", "running", "runs"},

@@ -1,16 +1,22 @@
 """What to look at: findings that people act on, selected from the estimates, and how far to trust the selection."""
 
 from memfluence.findings.cross_fit import CrossFit, cross_fitted_pairs
+from memfluence.findings.duplicates import Duplicates, train_test_duplicates
 from memfluence.findings.growth import trials_needed
+from memfluence.findings.mislabels import Mislabels, likely_mislabels
 from memfluence.findings.pairs import Pairs, high_influence_pairs
 from memfluence.findings.stability import Stability, pair_stability
 
 __all__ = [
     "CrossFit",
+    "Duplicates",
+    "Mislabels",
     "Pairs",
     "Stability",
     "cross_fitted_pairs",
     "high_influence_pairs",
+    "likely_mislabels",
     "pair_stability",
+    "train_test_duplicates",
     "trials_needed",
 ]

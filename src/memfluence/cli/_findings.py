@@ -1,0 +1,138 @@
+"""`mislabels` and `duplicates`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from memfluence.cli._options import AnyClass, JsonOption, KeepOption, MemOption, MemoryOption, RunArgument
+from memfluence.cli._output import as_json, number, say, table
+
+__all__ = ["duplicates", "mislabels"]
+
+TopOption = Annotated[int, typer.Option("--top", min=1, help="How many to list and to draw.")]
+FileOption = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="FILE", help="Write all rows to FILE.csv, .parquet or .npz.", show_default=False),
+]
+ImagesOption = Annotated[
+    Path | None,
+    typer.Option("--images", metavar="FILE.png", help="Draw their pictures (.png, .svg, .pdf).", show_default=False),
+]
+DataOption = Annotated[
+    str | None,
+    typer.Option("--data", "--dataset", help="Where the pictures are, if the run does not say.", show_default=False),
+]
+
+
+def mislabels(
+    run: RunArgument,
+    top: TopOption = 40,
+    out: FileOption = None,
+    images: ImagesOption = None,
+    data: DataOption = None,
+    keep: KeepOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Training examples whose label held-out models reject, the likeliest mislabel first.
+
+    With predictions recorded (run --record prediction) also the label that held-out models agree on.
+    """
+    from memfluence.exchange import rows, write_table
+    from memfluence.runs import open_run
+
+    opened = open_run(run)
+    found = opened.find_mislabels(keep)
+    if images is not None:
+        from memfluence.report import mislabels_figure
+
+        mislabels_figure(opened, opened.dataset(data), found, images, top)
+    if out is not None:
+        write_table(found.columns(opened.classes), out)
+    columns = found.columns(opened.classes, top)
+    if json:
+        as_json({"trials": len(opened.trials), "mislabels": rows(columns)})
+        return
+    said = found.agreement is not None
+    if not said:
+        say("Predictions were not recorded, so no better label is suggested (run with --record prediction).")
+    table(
+        (
+            "index",
+            "label",
+            *(("suggestion", "agreement") if said else ()),
+            "right if held out",
+            "right if kept",
+            "score",
+        ),
+        (
+            (
+                columns["index"][k],
+                columns["label"][k],
+                *((columns["suggestion"][k], number(columns["agreement"][k])) if said else ()),
+                number(columns["accuracy_out"][k]),
+                number(columns["accuracy_in"][k]),
+                number(columns["score"][k]),
+            )
+            for k in range(len(columns["index"]))
+        ),
+    )
+    _say_where(out, images)
+
+
+def duplicates(
+    run: RunArgument,
+    mem: MemOption = 0.25,
+    infl: Annotated[float, typer.Option(help="Least influence.")] = 0.4,
+    any_class: AnyClass = False,
+    top: TopOption = 40,
+    out: FileOption = None,
+    images: ImagesOption = None,
+    data: DataOption = None,
+    keep: KeepOption = None,
+    memory: MemoryOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Training and test examples that are likely near-duplicates: very high influence, the surest first."""
+    from memfluence.exchange import rows, write_table
+    from memfluence.runs import open_run
+
+    opened = open_run(run)
+    found = opened.find_duplicates(infl, mem, same_class=not any_class, keep=keep, memory=memory)
+    if images is not None:
+        from memfluence.report import duplicates_figure
+
+        duplicates_figure(opened, opened.dataset(data), found, images, top)
+    if out is not None:
+        write_table(found.columns(opened.classes), out)
+    columns = found.columns(opened.classes, top)
+    if json:
+        summary = {"pairs": len(found), "expected_by_chance": found.expected_by_chance, "trials": len(opened.trials)}
+        as_json({"summary": summary, "duplicates": rows(columns)})
+        return
+    say(
+        f"{len(found)} pairs with memorization >= {mem:g} and influence >= {infl:g};"
+        f" permuted masks give {found.expected_by_chance:.1f}."
+    )
+    if len(found):
+        values = ("influence", "stderr", "lower", "memorization", "same_outcome")
+        table(
+            ("train", "test", "label", *(name.replace("_", " ") for name in values)),
+            (
+                (
+                    columns["train_index"][k],
+                    columns["test_index"][k],
+                    columns["train_label"][k],
+                    *(number(columns[name][k]) for name in values),
+                )
+                for k in range(len(columns["train_index"]))
+            ),
+        )
+    _say_where(out, images)
+
+
+def _say_where(out: Path | None, images: Path | None) -> None:
+    if out is not None:
+        say(f"All of them are in {out}.")
+    if images is not None:
+        say(f"Their pictures are in {images}.")
