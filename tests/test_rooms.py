@@ -32,7 +32,7 @@ ROOMS: dict[str, set[str]] = {
     "exchange": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
     "report": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
     "api": FOUNDATION | {"progress", "running", "runs"},
-    "cli": FOUNDATION | {"engines", "progress", "running", "planning", "runs", "exchange", "report"},
+    "cli": FOUNDATION | {"engines", "progress", "findings", "running", "planning", "runs", "exchange", "report"},
     "__init__": {"api", "datasets", "designs", "errors", "exchange", "learners", "planning", "runs"},
     "__main__": {"cli"},
 }

@@ -1,10 +1,17 @@
-"""What else a run's trials say, as methods of `Run`: likely mislabels and train-test near-duplicates."""
+"""What else a run's trials say, as methods of `Run`: likely mislabels, train-test near-duplicates, membership."""
 
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from memfluence.findings import Duplicates, Mislabels, likely_mislabels, train_test_duplicates
+from memfluence.findings import (
+    Attack,
+    Duplicates,
+    Mislabels,
+    likely_mislabels,
+    membership_attack,
+    train_test_duplicates,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,6 +66,19 @@ class RunFindings(Protocol):
         table = pd.DataFrame(found.columns(self.classes))
         table.attrs = {"expected_by_chance": found.expected_by_chance}
         return table
+
+    def attack(self, keep: float | None = None, **options: Any) -> Attack:
+        """How well membership can be inferred from recorded log-odds; options of `findings.membership_attack`."""
+        return membership_attack(self.trials, self.info.kinds, self.recorded("train_logit"), keep, **options)
+
+    def vulnerability_columns(self, found: Attack) -> dict[str, np.ndarray]:
+        """What an attack found about each training example, as plain columns."""
+        names = ("separation", "stderr", "detected", "trials_in", "trials_out")
+        return {
+            "index": np.arange(self.info.n_train),
+            "label": self.classes[self.label_codes[0]],
+            **{name: getattr(found, name) for name in names},
+        }
 
     def recorded(self, column: str) -> np.ndarray:
         """An optional column (trials, n) of the stored trials, or an error that says how to record it."""

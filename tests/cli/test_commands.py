@@ -289,3 +289,20 @@ def test_pictures_of_imported_trials_come_from_data(shell: Shell, tmp_path: Path
         assert "pictures are in a.png" in shell(command, "run", "--images", "a.png", "--data", "npz:data.npz")
         assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
         (tmp_path / "a.png").unlink()
+
+
+def test_attack(shell: Shell, tmp_path: Path) -> None:
+    shell("run", DATA, "--trials", "40", "--keep", "0.5", "--record", "logit", "--out", "run", "--quiet")
+    found = shell.json("attack", "run", "--figure", "roc.png", "--out", "examples.csv")
+    assert (found["targets"], found["shadows"], found["variance"]) == (40, 39, "pooled")
+    for variant in ("online", "offline"):
+        assert 0.5 < found[variant]["auc"]["lower"] <= found[variant]["auc"]["value"] <= found[variant]["auc"]["upper"]
+        assert set(found[variant]["tpr_at_fpr"]) == {"0.001", "0.01"}
+    assert len(found["train"]) == 40
+    assert (tmp_path / "roc.png").read_bytes().startswith(b"\x89PNG")
+    assert "most vulnerable" in shell("attack", "run")
+    shell("attack", "run", "--variance", "both", code=2)
+    make_run_without = ("run", DATA, "--trials", "10", "--out", "plain", "--quiet")
+    shell(*make_run_without)
+    shell("attack", "plain", code=2)
+    assert "has no column 'train_logit'; make a run with --record logit." in shell.errors

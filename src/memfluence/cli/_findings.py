@@ -1,14 +1,18 @@
-"""`mislabels` and `duplicates`."""
+"""`mislabels`, `duplicates` and `attack`."""
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from memfluence.cli._options import AnyClass, JsonOption, KeepOption, MemOption, MemoryOption, RunArgument
 from memfluence.cli._output import as_json, number, say, table
 
-__all__ = ["duplicates", "mislabels"]
+if TYPE_CHECKING:
+    from memfluence.findings.roc import Roc, Share
+
+__all__ = ["attack", "duplicates", "mislabels"]
 
 TopOption = Annotated[int, typer.Option("--top", min=1, help="How many to list and to draw.")]
 FileOption = Annotated[
@@ -129,6 +133,83 @@ def duplicates(
             ),
         )
     _say_where(out, images)
+
+
+def attack(
+    run: RunArgument,
+    out: FileOption = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option("--figure", metavar="FILE.png", help="Draw the curve (.png, .svg or .pdf).", show_default=False),
+    ] = None,
+    variance: Annotated[
+        str, typer.Option(help="Variances of the log-odds: of each example, pooled, or auto (by the trials).")
+    ] = "auto",
+    keep: KeepOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Infer membership from log-odds (LiRA): how often is a training example of a model recognized as one?
+
+    Each trial is attacked with the others as shadow models. The run must have been made with --record logit.
+    """
+    from memfluence.exchange import rows, write_table
+    from memfluence.runs import open_run
+
+    opened = open_run(run)
+    found = opened.attack(keep, variance=variance)
+    columns = opened.vulnerability_columns(found)
+    if out is not None:
+        write_table(columns, out)
+    if figure is not None:
+        from memfluence.report import attack_figure
+
+        attack_figure(opened, found, figure)
+    if json:
+        variants = {name: _roc_json(roc) for name, roc in (("online", found.online), ("offline", found.offline))}
+        about = {"targets": found.targets, "shadows": found.shadows, "variance": found.variance}
+        as_json({**about, **variants, "train": rows(columns)})
+        return
+    say(
+        f"{found.targets} target models, each attacked with {found.shadows} shadow models; Gaussians with"
+        f" {'variances of their own' if found.variance == 'example' else 'one variance for all examples'}."
+    )
+    table(
+        (
+            "attack",
+            "area",
+            "95%",
+            *(title for rate in found.online.at for title in (f"found at {rate:.1%} false", "95%")),
+        ),
+        (
+            (name, *(cell for share in (roc.auc, *roc.at.values()) for cell in (number(share.value), _interval(share))))
+            for name, roc in (("online", found.online), ("offline", found.offline))
+        ),
+    )
+    say("The most vulnerable training examples (detected: by the online attack at 1.0% false):")
+    order = (-columns["separation"]).argsort(kind="stable")[:10]  # NaN last
+    names = ("separation", "stderr", "detected")
+    table(
+        ("index", "label", *names),
+        ((columns["index"][i], columns["label"][i], *(number(columns[name][i]) for name in names)) for i in order),
+    )
+    if out is not None:
+        say(f"All of them are in {out}.")
+    if figure is not None:
+        say(f"The curve is in {figure}.")
+
+
+def _roc_json(roc: "Roc") -> dict[str, Any]:
+    return {
+        "auc": asdict(roc.auc),
+        "tpr_at_fpr": {f"{rate:g}": asdict(share) for rate, share in roc.at.items()},
+        "members": roc.members,
+        "non_members": roc.non_members,
+        "curve": {"fpr": roc.rates.tolist(), "tpr": roc.found.tolist()},
+    }
+
+
+def _interval(share: "Share") -> str:
+    return f"{number(share.lower)}-{number(share.upper)}"
 
 
 def _say_where(out: Path | None, images: Path | None) -> None:

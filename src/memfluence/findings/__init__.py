@@ -3,11 +3,13 @@
 from memfluence.findings.cross_fit import CrossFit, cross_fitted_pairs
 from memfluence.findings.duplicates import Duplicates, train_test_duplicates
 from memfluence.findings.growth import trials_needed
+from memfluence.findings.membership import Attack, membership_attack
 from memfluence.findings.mislabels import Mislabels, likely_mislabels
 from memfluence.findings.pairs import Pairs, high_influence_pairs
 from memfluence.findings.stability import Stability, pair_stability
 
 __all__ = [
+    "Attack",
     "CrossFit",
     "Duplicates",
     "Mislabels",
@@ -16,6 +18,7 @@ __all__ = [
     "cross_fitted_pairs",
     "high_influence_pairs",
     "likely_mislabels",
+    "membership_attack",
     "pair_stability",
     "train_test_duplicates",
     "trials_needed",
