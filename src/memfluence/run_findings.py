@@ -1,13 +1,17 @@
-"""What else a run's trials say, as methods of `Run`: likely mislabels, train-test near-duplicates, membership."""
+"""What else a run's trials say, as methods of `Run`: mislabels, train-test near-duplicates, membership, groups."""
 
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from memfluence.estimators import Influence, influence
 from memfluence.findings import (
     Attack,
     Duplicates,
+    GroupScores,
     Mislabels,
+    group_scores,
+    group_trials,
     likely_mislabels,
     membership_attack,
     train_test_duplicates,
@@ -78,6 +82,34 @@ class RunFindings(Protocol):
             "index": np.arange(self.info.n_train),
             "label": self.classes[self.label_codes[0]],
             **{name: getattr(found, name) for name in names},
+        }
+
+    def find_groups(self, keep: float | None = None) -> GroupScores:
+        """Memorization of each group, and what it adds to the test accuracy, of a run with groups."""
+        return group_scores(self.trials, self.info.kinds, *self.store.groups(), keep)
+
+    def groups(self, keep: float | None = None) -> "pd.DataFrame":
+        """One row per group: its memorization, and what it adds to the test accuracy."""
+        import pandas as pd
+
+        return pd.DataFrame(self.find_groups(keep).columns())
+
+    def group_influence(self, keep: float | None = None) -> Influence:
+        """Influence of groups on test examples: all that `influence_estimates` gives, with groups for examples."""
+        return influence(group_trials(self.trials, self.store.groups()[0]), self.info.kinds, keep)
+
+    def group_influence_columns(self, keep: float | None = None) -> dict[str, np.ndarray]:
+        """The influence of every group on every test example as plain columns."""
+        names = np.array(self.store.groups()[1])
+        found = self.group_influence(keep).block_with_errors()  # (groups, n_test) each
+        n_test = self.info.n_test
+        return {
+            "group": np.repeat(names, n_test),
+            "test_index": np.tile(np.arange(n_test), len(names)),
+            "influence": found.value.ravel(),
+            "stderr": found.stderr.ravel(),
+            "lower": found.lower.ravel(),
+            "upper": found.upper.ravel(),
         }
 
     def recorded(self, column: str) -> np.ndarray:

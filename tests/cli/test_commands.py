@@ -306,3 +306,19 @@ def test_attack(shell: Shell, tmp_path: Path) -> None:
     shell(*make_run_without)
     shell("attack", "plain", code=2)
     assert "has no column 'train_logit'; make a run with --record logit." in shell.errors
+
+
+def test_groups(shell: Shell, tmp_path: Path) -> None:
+    make_run(shell, "--groups", "class", "--keep", "0.6")
+    found = shell.json("groups", "run", "--influence", "influence.npz", "--out", "groups.csv")
+    assert [row["group"] for row in found["groups"]] == ["0", "1", "2"]
+    assert sum(row["size"] for row in found["groups"]) == 40
+    assert all(row["memorization"] > 0.5 for row in found["groups"])  # a class that nobody saw is never right
+    with np.load(tmp_path / "influence.npz") as file:
+        assert len(file["influence"]) == 3 * 30
+    assert "test accuracy gain" in shell("groups", "run")
+    shell("run", DATA, "--groups", "colour", "--out", "other", code=2)
+    assert "choose one of class, flipped, subpopulation" in shell.errors
+    shell("run", DATA, "--trials", "10", "--out", "plain", "--quiet")
+    shell("groups", "plain", code=2)
+    assert "has no groups" in shell.errors

@@ -1,4 +1,4 @@
-"""`mislabels`, `duplicates` and `attack`."""
+"""`mislabels`, `duplicates`, `attack` and `groups`."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +12,7 @@ from memfluence.cli._output import as_json, number, say, table
 if TYPE_CHECKING:
     from memfluence.findings.roc import Roc, Share
 
-__all__ = ["attack", "duplicates", "mislabels"]
+__all__ = ["attack", "duplicates", "groups", "mislabels"]
 
 TopOption = Annotated[int, typer.Option("--top", min=1, help="How many to list and to draw.")]
 FileOption = Annotated[
@@ -196,6 +196,42 @@ def attack(
         say(f"All of them are in {out}.")
     if figure is not None:
         say(f"The curve is in {figure}.")
+
+
+def groups(
+    run: RunArgument,
+    out: FileOption = None,
+    influence: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the influence of each group on each test example.", show_default=False
+        ),
+    ] = None,
+    keep: KeepOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Memorization of each group, and what it adds to the test accuracy; for runs made with --groups."""
+    from memfluence.exchange import rows, write_table
+    from memfluence.runs import open_run
+
+    opened = open_run(run)
+    columns = opened.find_groups(keep).columns()
+    if out is not None:
+        write_table(columns, out)
+    if influence is not None:
+        write_table(opened.group_influence_columns(keep), influence)
+    if json:
+        as_json({"trials": len(opened.trials), "groups": rows(columns)})
+        return
+    say(f"{len(opened.trials)} trials; the groups that add most to the test accuracy:")
+    order = (-columns["test_accuracy_gain"]).argsort(kind="stable")[:10]  # NaN last
+    names = ("test_accuracy_gain", "test_accuracy_gain_stderr", "memorization", "stderr")
+    table(
+        ("group", "size", "test accuracy gain", "stderr", "memorization", "stderr"),
+        ((columns["group"][i], columns["size"][i], *(number(columns[name][i]) for name in names)) for i in order),
+    )
+    for file in filter(None, (out, influence)):
+        say(f"All of them are in {file}.")
 
 
 def _roc_json(roc: "Roc") -> dict[str, Any]:

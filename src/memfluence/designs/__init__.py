@@ -2,7 +2,7 @@
 
 `make("fixed", n_train=600)` is the paper's; the others are `balanced`, `bernoulli`, `lemma`, `repeats` and
 `explicit`. On the command line a design's own option follows a colon: `balanced:20` (block), `repeats:5` (models per
-mask), `explicit:masks.npy`.
+mask), `explicit:masks.npy`. With `groups` any of them keeps or leaves out whole groups of examples.
 """
 
 from collections.abc import Iterable
@@ -14,12 +14,13 @@ from memfluence.designs.balanced import DEFAULT_BLOCK, Balanced
 from memfluence.designs.bernoulli import Bernoulli
 from memfluence.designs.explicit import Explicit, checked_masks, read_masks
 from memfluence.designs.fixed import Fixed
+from memfluence.designs.grouped import Grouped, Groups, groups_from
 from memfluence.designs.lemma import Lemma
 from memfluence.designs.repeats import Repeats
 from memfluence.errors import DesignError
 from memfluence.records import Plan
 
-__all__ = ["NAMES", "Design", "make"]
+__all__ = ["NAMES", "Design", "Groups", "groups_from", "make"]
 
 NAMES = ("fixed", "balanced", "bernoulli", "lemma", "repeats", "explicit")
 
@@ -31,11 +32,15 @@ def make(
     keep: float | Iterable[float] = 0.7,
     seed: int = 0,
     masks: Any = None,
+    groups: Groups | None = None,
 ) -> Design:
     """The design that `spec` names, checked against the size of the data.
 
-    `masks` (trials, n_train) gives the explicit design its masks from memory; `explicit:FILE` reads them.
+    `masks` (trials, n_train) gives the explicit design its masks from memory; `explicit:FILE` reads them. With `groups`
+    the design is drawn over the groups, and masks are (trials, groups).
     """
+    if groups is not None:
+        return Grouped(make(spec, n_train=len(groups.names), keep=keep, seed=seed, masks=masks), groups)
     name, _, option = spec.partition(":")
     if name not in NAMES:
         raise DesignError(f"There is no design {name!r}; choose one of {', '.join(NAMES)}.")

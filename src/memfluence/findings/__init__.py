@@ -2,6 +2,7 @@
 
 from memfluence.findings.cross_fit import CrossFit, cross_fitted_pairs
 from memfluence.findings.duplicates import Duplicates, train_test_duplicates
+from memfluence.findings.groups import GroupScores, group_scores, group_trials
 from memfluence.findings.growth import trials_needed
 from memfluence.findings.membership import Attack, membership_attack
 from memfluence.findings.mislabels import Mislabels, likely_mislabels
@@ -12,10 +13,13 @@ __all__ = [
     "Attack",
     "CrossFit",
     "Duplicates",
+    "GroupScores",
     "Mislabels",
     "Pairs",
     "Stability",
     "cross_fitted_pairs",
+    "group_scores",
+    "group_trials",
     "high_influence_pairs",
     "likely_mislabels",
     "membership_attack",
