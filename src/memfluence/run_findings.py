@@ -39,6 +39,7 @@ class RunFindings(Protocol):
     def classes(self) -> np.ndarray: ...
     @property
     def label_codes(self) -> tuple[np.ndarray, np.ndarray]: ...
+    def _check_memory(self, memory: str | int | None) -> None: ...
 
     def find_mislabels(self, keep: float | None = None) -> Mislabels:
         """Training examples ranked by how surely held-out models reject their label (`findings/mislabels.py`)."""
@@ -60,6 +61,7 @@ class RunFindings(Protocol):
 
     def find_duplicates(self, infl: float = 0.4, mem: float = 0.25, **options: Any) -> Duplicates:
         """Train-test near-duplicates by their influence; options of `findings.train_test_duplicates`."""
+        self._check_memory(options.get("memory"))
         return train_test_duplicates(self.trials, self.info.kinds, *self.label_codes, mem=mem, infl=infl, **options)
 
     def duplicates(self, infl: float = 0.4, mem: float = 0.25, **options: Any) -> "pd.DataFrame":

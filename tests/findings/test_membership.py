@@ -6,8 +6,9 @@ from scipy.stats import norm
 
 from memfluence.errors import InputError
 from memfluence.findings import membership, membership_attack
-from memfluence.findings.roc import area_under, rate_at, receiver
+from memfluence.findings.roc import RATES, area_under, rate_at, receiver, resampled
 from memfluence.records import Kind, Trials
+from memfluence.seeding import generator
 
 BOTH = (Kind(0.5, None),)
 
@@ -95,6 +96,25 @@ def test_rates_and_area_by_counting():
         best = max((inside > cut).mean() for cut in thresholds if (outside > cut).mean() <= rate)
         assert rate_at(inside, outside, rate) == pytest.approx(best, abs=1e-12)
     assert np.isnan(area_under(inside[:0], outside))
+
+
+def test_resampling_by_counting_equals_joining_the_scores_of_the_drawn_models():
+    rng = np.random.default_rng(6)
+    member = rng.random((12, 40)) < 0.6
+    scores = rng.normal(size=member.shape) + member
+    scores[3, 5] = np.nan
+    cluster = np.arange(12) // 2
+    known = ~np.isnan(scores)
+    outside = np.sort(scores[known & ~member])
+    rates = np.array([0.02, 0.1, 0.5, 1.0])
+    draws = resampled(scores, member & known, ~member & known, cluster, outside, rates, 20, 9)
+    drawn = [np.arange(6), *(generator(9, "resample", k).integers(0, 6, 6) for k in range(20))]
+    for row, units in zip(draws, drawn):
+        models = np.concatenate([np.flatnonzero(cluster == unit) for unit in units])
+        some, inside = scores[models], member[models]
+        sides = [np.sort(some[~np.isnan(some) & side]) for side in (inside, ~inside)]
+        np.testing.assert_allclose(row[1:], [rate_at(*sides, rate) for rate in (*RATES, *rates)], atol=1e-12)
+        assert abs(row[0] - area_under(*sides)) < 0.5 / 100  # members of a step of the curve count half
 
 
 @pytest.mark.parametrize("effect", [0.8, 1.5])

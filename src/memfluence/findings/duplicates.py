@@ -95,6 +95,8 @@ def train_test_duplicates(
     found = estimates.at(train, test)
     order = np.lexsort((test, train, -found.lower))
     train, test = train[order], test[order]
+    del estimates  # and the words that it counts: permuted ones take their place
+    Memory.of(memory).check(bool(permutations) * chosen.in_trials.mask.nbytes, "permuted masks", "fewer trials")
     by_chance = [
         len(Influence(chosen.permuted(generator(seed, "permutation", number)), memory=memory).at_least(infl, blocks)[0])
         for number in range(permutations)

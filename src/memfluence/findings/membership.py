@@ -25,6 +25,7 @@ Failure cases. It needs `--record logit`. The attack knows the training data's d
 shadow models come from the very same examples), so it is an upper estimate of what an outsider can do by this method;
 other attacks may do better. Log-odds that are far from Gaussian (a forest's votes) make the ratio wrong, though the
 rates stay honest, because they are measured on target models. An example with too few shadow models has no score.
+Scores of all targets are held at once, some 30 bytes for each trial and training example.
 """
 
 from collections.abc import Iterator, Sequence

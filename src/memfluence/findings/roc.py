@@ -17,7 +17,7 @@ import numpy as np
 
 from memfluence.seeding import generator
 
-__all__ = ["RATES", "Roc", "Share", "area_under", "rate_at", "receiver"]
+__all__ = ["RATES", "Roc", "Share", "area_under", "rate_at", "receiver", "resampled"]
 
 RATES = (0.001, 0.01)  # false positive rates at which attacks are compared
 EDGES = 2000
@@ -61,17 +61,17 @@ def receiver(
     inside, outside = np.sort(scores[known & member]), np.sort(scores[known & ~member])
     least = 1 / max(10, len(outside))
     rates = np.geomspace(least, 1.0, CURVE)  # (points,)
-    found = np.array([rate_at(inside, outside, rate) for rate in rates])
-    draws = _resampled(scores, member & known, ~member & known, cluster, outside, rates, resamples, seed)
-    low, high = np.percentile(draws, (2.5, 97.5), axis=0)  # (1 + rates + points,)
-    values = [area_under(inside, outside), *(rate_at(inside, outside, rate) for rate in RATES)]
-    shares = [Share(float(value), float(low[k]), float(high[k])) for k, value in enumerate(values)]
+    values = [area_under(inside, outside), *(rate_at(inside, outside, rate) for rate in (*RATES, *rates))]
+    draws = resampled(scores, member & known, ~member & known, cluster, outside, rates, resamples, seed)
+    draws = np.clip(draws[1:] + (np.array(values) - draws[0]), 0, 1)  # less the error of the grid
+    low, high = np.percentile(draws, (2.5, 97.5), axis=0)  # (1 + len(RATES) + points,)
+    shares = [Share(float(values[k]), float(low[k]), float(high[k])) for k in range(1 + len(RATES))]
     return Roc(
         auc=shares[0],
         at=dict(zip(RATES, shares[1:])),
         threshold={rate: _threshold(outside, rate) for rate in RATES},
         rates=rates,
-        found=found,
+        found=np.array(values[len(shares) :]),
         lower=low[len(shares) :],
         upper=high[len(shares) :],
         members=len(inside),
@@ -102,7 +102,7 @@ def area_under(inside: np.ndarray, outside: np.ndarray) -> float:
     return float(below / 2 / len(inside) / len(outside))
 
 
-def _resampled(
+def resampled(
     scores: np.ndarray,
     inside: np.ndarray,  # (models, examples) bool: members with a score
     outside: np.ndarray,  # (models, examples) bool
@@ -112,7 +112,8 @@ def _resampled(
     resamples: int,
     seed: int,
 ) -> np.ndarray:
-    """(resamples, 1 + len(RATES) + points): area and true positive rates when clusters of models are drawn again."""
+    """Area and true positive rates, (1 + resamples, 1 + len(RATES) + points): of all models, then of clusters of models
+    drawn again and again."""
     _, which = np.unique(cluster, return_inverse=True)
     ranks = np.unique(np.geomspace(1, max(1, len(pooled)), EDGES).astype(int))  # of the non-members, from the top
     edges = np.unique(pooled[-ranks]) if len(pooled) else np.zeros(1)  # ascending
@@ -122,10 +123,10 @@ def _resampled(
         for side, chosen in enumerate((inside, outside)):
             counts[side, unit] += np.bincount(bins[chosen[model]], minlength=len(edges) + 1)
     wanted = np.concatenate([RATES, rates])
-    draws = np.full((resamples, 1 + len(wanted)), np.nan)
+    draws = np.full((1 + resamples, 1 + len(wanted)), np.nan)
     n = counts.shape[1]
-    drawn = [generator(seed, "resample", k).integers(0, n, n) for k in range(resamples)]
-    weights = np.array([np.bincount(units, minlength=n) for units in drawn], dtype=float)  # (resamples, clusters)
+    drawn = [np.arange(n), *(generator(seed, "resample", k).integers(0, n, n) for k in range(resamples))]
+    weights = np.array([np.bincount(units, minlength=n) for units in drawn], dtype=float)  # (1 + resamples, clusters)
     above_in, above_out = (np.cumsum((weights @ part)[:, ::-1], axis=1) for part in counts)  # from the top
     for k in np.flatnonzero((above_in[:, -1] > 0) & (above_out[:, -1] > 0)):
         tpr, fpr = (np.concatenate([[0], above[k] / above[k, -1]]) for above in (above_in, above_out))
