@@ -1,5 +1,6 @@
 """Groups are kept or left out whole, by any design; what cannot be a grouping is refused."""
 
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,9 @@ def test_groups_are_whole_and_the_rest_is_the_design_over_groups(spec):
     assert [kind.arm for kind in design.kinds] == [kind.arm for kind in over_groups.kinds]
     assert all(kind.subset_size is None for kind in design.kinds)  # groups of several sizes
     assert (design.repeats, design.limit) == (over_groups.repeats, over_groups.limit)
+    copy = pickle.loads(pickle.dumps(design))  # as workers get it
+    np.testing.assert_array_equal(copy.trial(7).mask, design.trial(7).mask)
+    assert copy.plan.digest == design.plan.digest
     assert design.plan.n_train == 10
     assert design.plan.options["n_groups"] == 5
 
