@@ -72,7 +72,11 @@ KeepsOption = Annotated[
     ),
 ]
 DesignOption = Annotated[
-    str, typer.Option(help="fixed, balanced[:block], bernoulli, lemma, repeats[:models per mask] or explicit:FILE.")
+    str,
+    typer.Option(
+        help="fixed, balanced[:block], bernoulli, lemma, repeats[:models per mask], uniform[:smallest subset] or"
+        " explicit:FILE."
+    ),
 ]
 SeedOption = Annotated[int, typer.Option(help="Root of all randomness.")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]

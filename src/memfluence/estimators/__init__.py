@@ -7,6 +7,8 @@ and a positive value means that the training example helps.
 from memfluence.estimators._arms import Arms, arms
 from memfluence.estimators._asking import ask
 from memfluence.estimators._estimates import Block, ClassBlock, Estimates, TopK, TopTests, class_members
+from memfluence.estimators._values import Values, mean_utility
+from memfluence.estimators.banzhaf import banzhaf_values
 from memfluence.estimators.counts import JointCounter, joint_counts_reference
 from memfluence.estimators.influence import Influence, influence
 from memfluence.estimators.intervals import Difference, difference
@@ -21,6 +23,7 @@ from memfluence.estimators.real import (
     recorded_outcome,
 )
 from memfluence.estimators.significance import p_values, q_values
+from memfluence.estimators.shapley import shapley_values
 
 __all__ = [
     "Arms",
@@ -36,8 +39,10 @@ __all__ = [
     "RealMemorization",
     "TopK",
     "TopTests",
+    "Values",
     "arms",
     "ask",
+    "banzhaf_values",
     "class_members",
     "difference",
     "influence",
@@ -45,6 +50,7 @@ __all__ = [
     "lemma_bound",
     "lemma_estimate",
     "lemma_trials",
+    "mean_utility",
     "memorization",
     "memorization_of",
     "p_values",
@@ -52,4 +58,5 @@ __all__ = [
     "real_influence",
     "real_memorization",
     "recorded_outcome",
+    "shapley_values",
 ]
