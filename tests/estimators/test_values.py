@@ -187,5 +187,5 @@ def test_what_cannot_be_used_is_refused():
     with pytest.raises(InputError, match="cannot be compared by whether they kept"):
         arms(trials, designs.make("uniform", n_train=6).kinds)
     for wrong in ([], [1], [-1], [0.5]):
-        with pytest.raises(InputError, match="test set must"):
+        with pytest.raises(InputError, match="test examples must"):
             mean_utility(trials, None, wrong)

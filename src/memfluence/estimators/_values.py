@@ -11,7 +11,15 @@ from memfluence.estimators.intervals import Z95
 from memfluence.records import Trials
 from memfluence.store import unpack
 
-__all__ = ["Values", "checked_utility", "mean_utility", "subset_sizes", "sums_kept", "values_with_errors"]
+__all__ = [
+    "Values",
+    "checked_utility",
+    "chosen_tests",
+    "mean_utility",
+    "subset_sizes",
+    "sums_kept",
+    "values_with_errors",
+]
 
 TRIALS_AT_ONCE = 1024
 
@@ -38,11 +46,7 @@ def mean_utility(
     test: Any = None,
 ) -> np.ndarray:
     """Each trial's mean over the chosen test examples, (trials,): of right (1) and wrong (0), or of an outcome."""
-    chosen = np.arange(trials.n_test) if test is None else np.atleast_1d(np.asarray(test))
-    if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not len(chosen):
-        raise InputError(f"The test set must be a list of indices, at least one. Got {test!r} instead.")
-    if chosen.min() < 0 or chosen.max() >= trials.n_test:
-        raise InputError(f"The test set must hold indices from 0 to {trials.n_test - 1}. Got {chosen.tolist()[:5]}.")
+    chosen = chosen_tests(trials.n_test, test)
     if outcome is not None and outcome.shape != (len(trials), trials.n_test):
         raise InputError(
             f"The outcomes must be (trials, n_test) = {(len(trials), trials.n_test)}. Got {outcome.shape}."
@@ -53,6 +57,16 @@ def mean_utility(
         part = bits_at(trials.test_correct[some], chosen) if outcome is None else outcome[some][:, chosen]
         found[some] = part.mean(axis=1, dtype=float)
     return found
+
+
+def chosen_tests(n_test: int, test: Any) -> np.ndarray:
+    """Indices of the test examples asked for, all by default."""
+    chosen = np.arange(n_test) if test is None else np.atleast_1d(np.asarray(test))
+    if chosen.ndim != 1 or chosen.dtype.kind not in "iu" or not len(chosen):
+        raise InputError(f"The test examples must be a list of indices, at least one. Got {test!r} instead.")
+    if chosen.min() < 0 or chosen.max() >= n_test:
+        raise InputError(f"The test examples must be indices from 0 to {n_test - 1}. Got {test!r} instead.")
+    return chosen.astype(np.int64)
 
 
 def checked_utility(trials: Trials, utility: Any) -> np.ndarray:

@@ -51,7 +51,7 @@ class Datamodels:
 
     def predict(self, mask: Any) -> np.ndarray:
         """Outcomes (trials, models) of models trained on subsets, mask (trials, n_train)."""
-        return np.asarray(mask, dtype=float) @ self.weights + self.intercept
+        return np.asarray(np.asarray(mask, dtype=float) @ self.weights + self.intercept)
 
 
 def datamodels(
