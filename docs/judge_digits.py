@@ -27,6 +27,7 @@ RUNS = {
     "several": ["--keep", "0.3,0.5,0.7,0.9"],
     "bernoulli": ["--design", "bernoulli", "--keep", "0.5"],
     "uniform": ["--design", "uniform"],
+    "uniform-30": ["--design", "uniform:30"],
     "first": ["--record", "margin"],
     "repeats": ["--design", "repeats:4", "--record", "margin", "--seed", "1"],
 }
@@ -57,8 +58,9 @@ def values(runs: Path) -> str:
     tables = {
         "Banzhaf": mf.values(make_run(runs, "bernoulli"), "banzhaf"),
         "Shapley": mf.values(make_run(runs, "uniform"), "shapley"),
+        "the same from subsets of 30 on": mf.values(make_run(runs, "uniform-30"), "shapley"),
     }
-    held_out = mf.c_scores(mf.open(runs / "several"))["c_score"]
+    held_out = mf.c_scores(make_run(runs, "several"))["c_score"]
     rows = []
     for name, table in tables.items():
         value, error = table["value"], table["stderr"]

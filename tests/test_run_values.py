@@ -86,6 +86,8 @@ def test_values_of_other_designs_are_refused(runs: dict[str, mf.Run], tmp_path: 
         mf.values(runs["fixed"])
     with pytest.raises(InputError, match=r"uniform design, and .* has the design bernoulli with keep 0.5, 0.7;"):
         mf.values(runs["bernoulli"], "shapley")
+    with pytest.raises(InputError, match="has the design uniform; ask for --kind shapley"):
+        mf.values(runs["uniform"])
     with pytest.raises(InputError, match="'banzhaf' or 'shapley'"):
         mf.values(runs["fixed"], "loo")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="no use for 'empty'"):

@@ -74,9 +74,10 @@ def value_columns(
     found: Values
     if kind == "banzhaf":
         if plan.get("design") != "bernoulli" or 0.5 not in plan.get("keep", ()):
+            gives_shapley = plan.get("design") == "uniform"
             raise InputError(
                 f"Banzhaf values need trials of the bernoulli design with keep 0.5, and {run.path} has {_design(run)};"
-                " make a run with --design bernoulli --keep 0.5."
+                f" {'ask for --kind shapley' if gives_shapley else 'make a run with --design bernoulli --keep 0.5'}."
             )
         if empty is not None:
             raise InputError("Banzhaf values have no use for 'empty'; leave it out.")

@@ -76,7 +76,7 @@ def datamodels(
     for one in range(FOLDS):
         learn, check = fitted & (fold != one), fold == one
         path, centres = _paths(mask[learn], values[learn], largest * share[:, None])
-        predicted = np.einsum("ti,aim->atm", mask[check] - centres[0], path) + centres[1]  # (alphas, trials, models)
+        predicted = (mask[check] - centres[0]) @ path + centres[1]  # (alphas, trials, models)
         errors += ((predicted - values[check]) ** 2).sum(axis=1)
     best = errors.argmin(axis=0)  # (models,) ties to the larger alpha
     path, centres = _paths(mask[fitted], values[fitted], largest * share[:, None], until=best)
