@@ -14,8 +14,9 @@ U(all) and 1), so for any function c of the size alone
     E[w_i * (U - c(k))] + (c(n) - U(none)) / n = phi_i.
 
 The estimate is the mean of the left side over trials. c takes away what the size explains, which is most of the spread
-of U; it is the mean utility of trials of about that size, fitted on the other four fifths of the trials, so that it is
-independent of the trial that it is used on and the estimate stays exactly unbiased for any number of trials.
+of U; it is a local line through the utilities of the nearest sizes, fitted to the other four fifths of the trials, so
+that it is independent of the trial that it is used on and the estimate stays exactly unbiased for any number of
+trials.
 
 U(none) cannot be trained and has to be said (`empty`): 1 / number of classes where the outcome is right or wrong, that
 of a guess. It shifts all values alike. Without it, and with designs whose smallest subset is m > 1, sizes start at m:
@@ -52,7 +53,7 @@ from memfluence.records import Trials
 __all__ = ["shapley_values"]
 
 FOLDS = 5
-TRIALS_PER_SIZE = 20  # that a mean utility is taken of; neighbouring sizes are joined until there are so many
+NEAREST = 20  # trials that the usual utility of a size comes from, or a hundredth of them if that is more
 
 
 def shapley_values(trials: Trials, utility: Any, *, smallest: int = 1, empty: float | None = None) -> Values:
@@ -91,17 +92,29 @@ def shapley_values(trials: Trials, utility: Any, *, smallest: int = 1, empty: fl
 
 
 def _usual_utility(sizes: np.ndarray, worth: np.ndarray, at: list[int]) -> list[np.ndarray]:
-    """The mean utility at each trial's own size, and at the sizes `at`, from the trials of the other folds."""
+    """The usual utility at each trial's own size, and at the sizes `at`, from the trials of the other folds."""
     fold = np.arange(len(sizes)) % min(FOLDS, len(sizes))
     found = [np.empty(len(sizes)) for _ in range(1 + len(at))]
     for one in np.unique(fold):
         here, others = fold == one, fold != one
-        ordered = np.sort(sizes[others])
-        group = np.searchsorted(ordered, sizes[others]) // TRIALS_PER_SIZE  # trials of one size share a group
-        _, group = np.unique(group, return_inverse=True)
-        counts = np.bincount(group)
-        where, mean = (np.bincount(group, part) / counts for part in (sizes[others], worth[others]))
-        found[0][here] = np.interp(sizes[here], where, mean)
-        for place, size in zip(found[1:], at):
-            place[here] = np.interp(size, where, mean)
+        order = np.argsort(sizes[others], kind="stable")
+        asked, place = np.unique([*sizes[here], *at], return_inverse=True)
+        fitted = _local_line(sizes[others][order].astype(float), worth[others][order], asked)[place]
+        found[0][here] = fitted[: len(fitted) - len(at)]
+        for column, value in zip(found[1:], fitted[len(fitted) - len(at) :]):
+            column[here] = value
+    return found
+
+
+def _local_line(sizes: np.ndarray, worth: np.ndarray, asked: np.ndarray) -> np.ndarray:
+    """Utilities at some sizes: a straight line through the trials of the nearest sizes (trials ascending by size)."""
+    width = min(len(sizes), max(NEAREST, len(sizes) // 100))
+    first, last = (np.searchsorted(sizes, asked, side=side) for side in ("left", "right"))
+    start = np.clip((first + last - width) // 2, 0, len(sizes) - width)
+    found = np.empty(len(asked))
+    for k, (size, begin) in enumerate(zip(asked, start)):
+        x, y = sizes[begin : begin + width], worth[begin : begin + width]
+        off = x - x.mean()
+        spread = off @ off
+        found[k] = y.mean() + (off @ y / spread * (size - x.mean()) if spread else 0.0)
     return found
