@@ -1,6 +1,6 @@
 """What the estimators of values share: their result, the utility of a trial, and sums over the trials that kept."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,12 +9,12 @@ from memfluence.errors import InputError
 from memfluence.estimators.counts import bits_at
 from memfluence.estimators.intervals import Z95
 from memfluence.records import Trials
-from memfluence.store import unpack
 
 __all__ = [
     "Values",
     "checked_utility",
     "chosen_tests",
+    "kept_examples",
     "mean_utility",
     "subset_sizes",
     "sums_kept",
@@ -77,6 +77,11 @@ def checked_utility(trials: Trials, utility: Any) -> np.ndarray:
     return array.astype(float)
 
 
+def kept_examples(trials: Trials) -> np.ndarray:
+    """Which examples each trial kept, (trials, n_train) float64 of 0 and 1."""
+    return np.unpackbits(trials.mask, axis=1, count=trials.n_train, bitorder="little").astype(np.float64)
+
+
 def subset_sizes(trials: Trials) -> np.ndarray:
     """How many examples each trial kept, (trials,)."""
     ones = np.array([byte.bit_count() for byte in range(256)], dtype=np.int64)
@@ -88,5 +93,5 @@ def sums_kept(trials: Trials, columns: np.ndarray) -> np.ndarray:
     total = np.zeros((trials.n_train, columns.shape[1]))
     for start in range(0, len(trials), TRIALS_AT_ONCE):
         some = slice(start, start + TRIALS_AT_ONCE)
-        total += unpack(trials.mask[some], trials.n_train).T.astype(float) @ columns[some]
+        total += kept_examples(replace(trials, mask=trials.mask[some])).T @ columns[some]
     return total

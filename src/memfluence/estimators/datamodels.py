@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 
 from memfluence.errors import InputError
+from memfluence.estimators._values import kept_examples
 from memfluence.records import Trials
-from memfluence.store import unpack
 
 __all__ = ["Datamodels", "datamodels"]
 
@@ -66,7 +66,7 @@ def datamodels(
     fitted = unit % HELD_OUT != HELD_OUT - 1  # (trials,)
     if (masks := len(np.unique(unit))) < HELD_OUT * FOLDS:
         raise InputError(f"Datamodels need at least {HELD_OUT * FOLDS} masks, and there are {masks}; run more trials.")
-    mask = unpack(trials.mask, trials.n_train).astype(np.float64)  # (trials, n_train)
+    mask = kept_examples(trials)  # (trials, n_train)
     values = outcome.astype(np.float64)
     fold = np.where(fitted, unit // HELD_OUT % FOLDS, -1)  # (trials,)
     centred = [part[fitted] - part[fitted].mean(axis=0) for part in (mask, values)]

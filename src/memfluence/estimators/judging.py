@@ -35,9 +35,9 @@ from typing import Any
 import numpy as np
 
 from memfluence.errors import InputError
+from memfluence.estimators._values import kept_examples
 from memfluence.records import Trials
 from memfluence.seeding import generator
-from memfluence.store import unpack
 
 __all__ = ["Judged", "Judgement", "Mean", "judge_scores"]
 
@@ -118,7 +118,7 @@ def judge_scores(
     first, mask_of_trial = np.unique(trials.numbers // trials.repeats, return_index=True, return_inverse=True)[1:]
     if len(first) < 4:
         raise InputError(f"A judgement needs at least 4 masks, and there are {len(first)}; run more trials.")
-    mask = unpack(trials.mask[first], trials.n_train).astype(np.float64)  # (masks, n_train)
+    mask = kept_examples(trials.select(first))  # (masks, n_train)
     tests = outcome.shape[1]
     _check(outcome, (len(trials), tests), "outcomes")
     for name, score in scores.items():
