@@ -29,11 +29,13 @@ ROOMS: dict[str, set[str]] = {
     "run_findings": FOUNDATION | {"store", "estimators", "findings"},
     "runs": FOUNDATION
     | {"datasets", "store", "estimators", "findings", "run_findings", "report"},  # `Run.report` opens the last room
+    "run_values": FOUNDATION | {"store", "estimators", "runs"},
     "exchange": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
     "report": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
     "api": FOUNDATION | {"progress", "running", "runs"},
-    "cli": FOUNDATION | {"engines", "progress", "findings", "running", "planning", "runs", "exchange", "report"},
-    "__init__": {"api", "datasets", "designs", "errors", "exchange", "learners", "planning", "runs"},
+    "cli": FOUNDATION
+    | {"engines", "progress", "findings", "running", "planning", "runs", "run_values", "exchange", "report"},
+    "__init__": {"api", "datasets", "designs", "errors", "exchange", "learners", "planning", "runs", "run_values"},
     "__main__": {"cli"},
 }
 HEAVY = {"torch", "ray", "matplotlib", "pandas", "sklearn", "numba", "datasets", "PIL", "scipy"}

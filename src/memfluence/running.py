@@ -69,8 +69,9 @@ def prepare(
 ) -> Campaign:
     """Check everything that can be checked without training."""
     wanted = None if trials is None else checked_integer("trials", trials, 1, MOST_TRIALS)
-    if keep is not None and design.partition(":")[0] == "explicit":
-        raise DesignError("The explicit design has its masks already; leave out keep.")
+    if keep is not None and (name := design.partition(":")[0]) in ("explicit", "uniform"):
+        has = "masks" if name == "explicit" else "sizes of subsets"
+        raise DesignError(f"The {name} design has its {has} already; leave out keep.")
     data = as_dataset(dataset)
     trained = learners.resolve(learner, settings)
     grouped = None

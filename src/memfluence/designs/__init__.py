@@ -1,8 +1,9 @@
 """Designs: which examples each trial keeps.
 
-`make("fixed", n_train=600)` is the paper's; the others are `balanced`, `bernoulli`, `lemma`, `repeats` and
-`explicit`. On the command line a design's own option follows a colon: `balanced:20` (block), `repeats:5` (models per
-mask), `explicit:masks.npy`. With `groups` any of them keeps or leaves out whole groups of examples.
+`make("fixed", n_train=600)` is the paper's; the others are `balanced`, `bernoulli`, `lemma`, `repeats`, `uniform`
+and `explicit`. On the command line a design's own option follows a colon: `balanced:20` (block), `repeats:5` (models
+per mask), `uniform:20` (smallest subset), `explicit:masks.npy`. With `groups` any of them keeps or leaves out whole
+groups of examples.
 """
 
 from collections.abc import Iterable
@@ -17,12 +18,13 @@ from memfluence.designs.fixed import Fixed
 from memfluence.designs.grouped import Grouped, Groups, groups_from
 from memfluence.designs.lemma import Lemma
 from memfluence.designs.repeats import Repeats
+from memfluence.designs.uniform import Uniform
 from memfluence.errors import DesignError
 from memfluence.records import Plan
 
 __all__ = ["NAMES", "Design", "Groups", "groups_from", "make"]
 
-NAMES = ("fixed", "balanced", "bernoulli", "lemma", "repeats", "explicit")
+NAMES = ("fixed", "balanced", "bernoulli", "lemma", "repeats", "uniform", "explicit")
 
 
 def make(
@@ -44,7 +46,7 @@ def make(
     name, _, option = spec.partition(":")
     if name not in NAMES:
         raise DesignError(f"There is no design {name!r}; choose one of {', '.join(NAMES)}.")
-    if option and name not in ("balanced", "repeats", "explicit"):
+    if option and name not in ("balanced", "repeats", "uniform", "explicit"):
         raise DesignError(f"The design {name!r} takes no option. Got {spec!r} instead.")
     if masks is not None and name != "explicit":
         raise DesignError(f"Masks belong to the explicit design. Got the design {name!r} instead.")
@@ -62,6 +64,8 @@ def make(
     elif name == "repeats":
         design = Repeats(Plan(n_train, name, fractions, root, {"repeats": _integer(spec, option) if option else 2}))
         _ = design.repeats
+    elif name == "uniform":
+        design = Uniform(Plan(n_train, name, (), root, {"smallest": _integer(spec, option) if option else 1}))
     elif name == "bernoulli":
         design = Bernoulli(Plan(n_train, name, fractions, root))
     elif name == "lemma":
