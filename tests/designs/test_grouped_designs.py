@@ -18,7 +18,7 @@ def groups(values=VALUES):
     return groups_from(values, len(values), {}, LABELS)
 
 
-@pytest.mark.parametrize("spec", ["fixed", "balanced:4", "bernoulli", "lemma", "repeats:3", "explicit"])
+@pytest.mark.parametrize("spec", ["fixed", "balanced:4", "bernoulli", "lemma", "repeats:3", "uniform", "explicit"])
 def test_groups_are_whole_and_the_rest_is_the_design_over_groups(spec):
     options = {"keep": 0.6, "seed": 5}
     if spec == "explicit":
