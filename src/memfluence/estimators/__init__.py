@@ -7,6 +7,8 @@ and a positive value means that the training example helps.
 from memfluence.estimators._arms import Arms, arms
 from memfluence.estimators._asking import ask
 from memfluence.estimators._estimates import Block, ClassBlock, Estimates, TopK, TopTests, class_members
+from memfluence.estimators.adjusted import AdjustedInfluence, adjusted_influence, adjusted_memorization
+from memfluence.estimators.choosing import ESTIMATORS, chosen_influence, chosen_memorization
 from memfluence.estimators.counts import JointCounter, joint_counts_reference
 from memfluence.estimators.influence import Influence, influence
 from memfluence.estimators.intervals import Difference, difference
@@ -20,9 +22,13 @@ from memfluence.estimators.real import (
     real_memorization,
     recorded_outcome,
 )
+from memfluence.estimators.shrunk import ShrunkInfluence, shrunk_influence
 from memfluence.estimators.significance import p_values, q_values
+from memfluence.estimators.smoothed import smoothed
 
 __all__ = [
+    "ESTIMATORS",
+    "AdjustedInfluence",
     "Arms",
     "Block",
     "ClassBlock",
@@ -34,10 +40,15 @@ __all__ = [
     "Memory",
     "RealInfluence",
     "RealMemorization",
+    "ShrunkInfluence",
     "TopK",
     "TopTests",
+    "adjusted_influence",
+    "adjusted_memorization",
     "arms",
     "ask",
+    "chosen_influence",
+    "chosen_memorization",
     "class_members",
     "difference",
     "influence",
@@ -52,4 +63,6 @@ __all__ = [
     "real_influence",
     "real_memorization",
     "recorded_outcome",
+    "shrunk_influence",
+    "smoothed",
 ]

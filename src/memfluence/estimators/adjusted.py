@@ -2,24 +2,24 @@
 
 Definition. As in `memorization.py` and `influence.py`; nothing about the target changes.
 
-Estimator. Models differ in their training noise and in which other examples they had. The second part can be taken off,
-because the design draws the masks: with z_k whether a trial kept k, and any coefficients b that do not come from trial t
-itself, the outcome
+Estimator. Models differ in their training noise and in which other examples they had. The second part can be taken
+off, because the design draws the masks: with z_k whether a trial kept k, and any coefficients b that do not come from
+trial t itself, the outcome
 
     e_t = y_t - sum over k other than i of b_k (z_tk - E[z_k | z_ti])
 
-has the mean of y_t whether i was kept or left out, and a smaller variance if b predicts y. The estimate is the difference
-of the means of e (a control variate with a known mean, or regression adjustment as in Lin 2013, Annals of Applied
-Statistics 7, 295-318, with the leave-one-out fit of Wu and Gagnon-Bartsch 2018). Under `fixed`, E[z_k | z_i] is
-(m - 1)/(n - 1) with i and m/(n - 1) without. b is a ridge regression of the outcomes of all other trials on their masks,
-either those of the example's class or those of all examples, whichever predicts better; so is the penalty, and no
+has the mean of y_t whether i was kept or left out, and a smaller variance if b predicts y. The estimate is the
+difference of the means of e (a control variate with a known mean, or regression adjustment as in Lin 2013, Annals of
+Applied Statistics 7, 295-318, with the leave-one-out fit of Wu and Gagnon-Bartsch 2018). Under `fixed`, E[z_k | z_i] is
+(m - 1)/(n - 1) with i and m/(n - 1) without. b is a ridge regression of the outcomes of all other trials on their
+masks, those of the example's class or those of all examples, with one of some penalties, whichever predicts best; no
 adjustment at all is one of the choices. For memorization each side has its own b, since models that kept an example
 hardly depend on the others: there the outcome is y where the trial is of that side, its mean elsewhere, scaled so that
 the regression is that of the side's own trials.
 
-Bias. None for a penalty given beforehand and independent trials: e_t has the right mean given all of z_i
-(`tests/estimators/test_adjusted.py` enumerates it). The choice by prediction error, and trials of a balanced block, which
-know of each other, leave a bias too small to measure (`docs/variance.md`).
+Bias. None in influence for a penalty given beforehand and independent trials: e_t has the right mean given all of z_i
+(`tests/estimators/test_adjusted.py` enumerates it). What is left comes from the choice by prediction error, from trials
+of a balanced block, which know of each other, and for memorization from a mean that knows trial t (`docs/variance.md`).
 
 Variance. That of Algorithm 1 times the share of the outcome's variance that the fit does not predict in trials that it
 has not seen; the standard error is Algorithm 1's times the root of that share.
