@@ -3,10 +3,12 @@
     memfluence run digits --trials 20000 --record margin --out runs/digits-20000
     memfluence run digits --trials 6000 --record margin --design balanced --seed 1 --out runs/digits-balanced
     python benchmarks/variance.py --digits runs/digits-20000 --balanced runs/digits-balanced \
-        --cifar100 138=trials.npz --cifar100 247=results/cifar100-resnet9-10-epochs --out benchmarks/results/variance.json
+        --cifar100 138=trials.npz --cifar100 247=results/cifar100-resnet9-10-epochs \
+        --out benchmarks/results/variance.json
 
-Three worlds. `longtail`: 300 training and 300 test examples; a model is the nearest kept neighbour in one of 40 fixed
-random projections to three dimensions, drawn anew for each trial, so the truth is exact (`exact_truth`). digits: trials
+Three worlds. `longtail`: 300 training and 300 test examples; a model is the nearest kept neighbour (no training noise), or
+that in one of 40 fixed random projections from 8 to 3 dimensions, drawn anew for each trial (much noise); both have an
+exact truth (`exact_truth`). digits: trials
 judged by others of the same run. CIFAR-100: a part of the trials judged by the rest. A judge's own variance is
 subtracted. Influence is within classes. "strong" are pairs whose true influence is at least 0.05 in size (not for
 CIFAR-100, where the judges do not know), "slope" is that of the estimate on the truth over strong pairs: 1 without
@@ -212,11 +214,11 @@ def compare(samples: list[tuple[Sample, Truth]], reference: dict[str, Any] | Non
 class Neighbours:
     """longtail, and the nearest kept neighbour in one of some fixed projections."""
 
-    def __init__(self, examples: int = 300, projections: int = 40) -> None:
+    def __init__(self, noisy: bool, examples: int = 300, projections: int = 40) -> None:
         self.data = load(
             f"longtail?n_train={examples}&n_test={examples}&n_classes=5&subpopulations=100&dimension=8&spread=0.5&flip=0.1"
         )
-        drawn = np.random.default_rng(0).standard_normal((projections, 8, 3))
+        drawn = np.random.default_rng(0).standard_normal((projections, 8, 3)) if noisy else np.eye(8)[None]
         train, test = (
             np.einsum("nd,pdk->pnk", x, drawn)
             for x in (self.data.x_train.astype(float), self.data.x_test.astype(float))
@@ -307,11 +309,11 @@ def of_file(path: str) -> Sample:
     return Sample(trials, (Kind(size / mask.shape[1], size),), labels)
 
 
-def longtail(trials: tuple[int, ...] = (250, 1000), samples: int = 6) -> dict[str, Any]:
-    world = Neighbours()
+def longtail(noisy: bool) -> dict[str, Any]:
+    world = Neighbours(noisy)
     truth = world.exact_truth(210)
     found: dict[str, Any] = {}
-    for number in trials:
+    for number, samples in ((250, 6), (1000, 3)):
         reference = None
         for design in ("fixed", "balanced"):
             some = [(world.sample(design, number, seed), truth) for seed in range(samples)]
@@ -328,7 +330,7 @@ def digits(path: str, balanced: str | None) -> dict[str, Any]:
     every = of_run(path)
     judge = judged_by(every.rows(np.arange(4000, len(every.trials))))
     found: dict[str, Any] = {"judge": len(every.trials) - 4000}
-    for number, samples in ((250, 8), (1000, 4), (2000, 2)):
+    for number, samples in ((250, 6), (1000, 3)):
         some = [(every.rows(np.arange(k * number, (k + 1) * number)), judge) for k in range(samples)]
         found[f"fixed, {number}"] = compare(some)
         if balanced is not None:
@@ -386,7 +388,8 @@ def main() -> None:
     options = parser.parse_args()
     work: dict[str, Callable[[], dict[str, Any]]] = {}
     if not options.no_longtail:
-        work["longtail"] = longtail
+        work["longtail, noiseless"] = lambda: longtail(False)
+        work["longtail, noisy"] = lambda: longtail(True)
     if options.digits:
         work["digits"] = lambda: digits(options.digits, options.balanced)
     for given in options.cifar100:

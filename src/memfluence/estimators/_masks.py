@@ -89,7 +89,7 @@ class Masks:
 
     @cached_property
     def _squares(self) -> np.ndarray:
-        return self._left**2
+        return np.asarray(self._left**2)
 
     def _penalty(self, share: float) -> float:
         return self._size * (1 / share - 1)
@@ -99,7 +99,7 @@ class Masks:
         kept = self._values / (self._values + self._penalty(share))  # (rank,)
         error = outcome - self._left @ (kept[:, None] * (self._left.T @ outcome))
         error /= 1 - (self._squares @ kept)[:, None]
-        return error
+        return np.asarray(error)
 
     def dual(self, weights: np.ndarray, share: float) -> np.ndarray:
         """inv(H) times weights (trials, n): how functions X w of the masks weigh each trial's outcome in X w' b."""

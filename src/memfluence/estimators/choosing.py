@@ -71,9 +71,7 @@ def chosen_influence(
 
 def _check(estimator: str) -> None:
     if estimator not in ESTIMATORS:
-        raise InputError(
-            f"The 'estimator' must be {', '.join(ESTIMATORS[:-1])} or {ESTIMATORS[-1]}. Got {estimator!r} instead."
-        )
+        raise InputError(f"The 'estimator' must be one of {', '.join(ESTIMATORS)}. Got {estimator!r} instead.")
 
 
 def _values(store: "TrialStore", trials: Trials, outcome: "str | np.ndarray", split: str) -> np.ndarray | None:

@@ -6,13 +6,13 @@ the estimates at hand likeliest (adaptive shrinkage: Stephens 2017, Biostatistic
 
     v ~ N(influence, s^2),    influence ~ sum over k of w_k N(0, SCALES[k]^2)
 
-Pairs within a class and pairs across classes have a mixture each, fitted to a fixed sample of pairs. s is the error that
-holds where the training example does not matter, from the test example's overall accuracy with one success and one failure
-added.
+Pairs within a class and pairs across classes have a mixture each, fitted to a fixed sample of pairs. s is the error
+that holds where the training example does not matter, from the test example's overall accuracy with one success and one
+failure added.
 
 Bias. Each value is pulled towards 0, weak ones nearly all the way, strong ones little. The mean squared error over all
-pairs falls, several times over where trials are few; that on the strong pairs rises. So: right for ranking, for means over
-pairs and for prediction; wrong for asking how strong one given pair is. `docs/variance.md` has both figures.
+pairs falls, several times over where trials are few; that on the strong pairs rises. So: right for means over pairs and
+for prediction; wrong for asking how strong one given pair is. `docs/variance.md` has both figures.
 
 Variance. `stderr` is the standard deviation of the mixture given v, and the 95% interval value -+ 1.96 stderr holds on
 average over pairs, not for each.
@@ -48,7 +48,7 @@ def prior_weights(value: np.ndarray, stderr: np.ndarray) -> np.ndarray:
         return np.eye(1, len(SCALES))[0]
     for _ in range(STEPS):
         weights = weights * (likelihood.T @ (1 / (likelihood @ weights))) / len(likelihood)
-    return weights
+    return np.asarray(weights)
 
 
 def shrink(value: np.ndarray, stderr: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
