@@ -45,7 +45,7 @@ def prior_weights(value: np.ndarray, stderr: np.ndarray) -> np.ndarray:
     likelihood = _likelihood(value[known], stderr[known])  # (pairs, components)
     weights = np.full(len(SCALES), 1 / len(SCALES))
     if not len(likelihood):
-        return np.eye(1, len(SCALES))[0]
+        return np.asarray(np.eye(1, len(SCALES))[0])
     for _ in range(STEPS):
         weights = weights * (likelihood.T @ (1 / (likelihood @ weights))) / len(likelihood)
     return np.asarray(weights)
@@ -62,7 +62,8 @@ def shrink(value: np.ndarray, stderr: np.ndarray, weights: np.ndarray) -> tuple[
         factor = SCALES**2 / (SCALES**2 + errors[some, None] ** 2)  # (pairs, components)
         means = factor * flat[some, None]
         mean[some] = (chance * means).sum(axis=1)
-        second = (chance * (means**2 + factor * errors[some, None] ** 2)).sum(axis=1)
+        with np.errstate(invalid="ignore"):  # an empty arm has an infinite error
+            second = (chance * (means**2 + factor * errors[some, None] ** 2)).sum(axis=1)
         deviation[some] = np.sqrt(np.maximum(second - mean[some] ** 2, 0))
     return mean.reshape(value.shape), deviation.reshape(value.shape)
 

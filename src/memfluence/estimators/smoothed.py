@@ -8,7 +8,7 @@ margin's density at 0, provided h is small against the density's features.
 Why. Whether a model is right says nothing of how near it was; a margin close to 0 would often have fallen on the other
 side. Smoothing takes that part of the variance off. The bandwidth is
 
-    h = width * (standard deviation of the example's margins, of a training example's over trials without it) * trials ** -1/5
+    h = width * (standard deviation of the example's margins; of a training example's, without it) * trials ** -1/5
 
 so it vanishes as trials grow, and what is estimated tends to what Algorithm 1 estimates; at any one number of trials
 the target differs by the bias that `docs/variance.md` measures. `real.py` does the rest: errors are Welch's.
@@ -38,7 +38,7 @@ def smoothed(margin: np.ndarray, width: float, used: np.ndarray | None = None) -
         some = slice(start, start + _TRIALS_AT_ONCE)
         values = margin[some].astype(float)
         with np.errstate(invalid="ignore", divide="ignore"):
-            scaled = np.clip(np.where(bandwidth > 0, values / bandwidth, np.inf * np.sign(values)), -9, 9)
+            scaled = np.clip(np.where(bandwidth > 0, values / bandwidth, np.inf * np.sign(values)), -40, 40)
         found[some] = _distribution(scaled) + scaled * np.exp(-(scaled**2) / 2) / math.sqrt(8 * math.pi)
     return found
 
