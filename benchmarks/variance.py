@@ -4,15 +4,14 @@
     memfluence run digits --trials 6000 --record margin --design balanced --seed 1 --out runs/digits-balanced
     python benchmarks/variance.py --digits runs/digits-20000 --balanced runs/digits-balanced \
         --cifar100 138=trials.npz --cifar100 247=results/cifar100-resnet9-10-epochs \
-        --out benchmarks/results/variance.json
+        --out benchmarks/results/variance.json --docs docs/variance.md
 
 Three worlds. `longtail`: 300 training and 300 test examples; a model is the nearest kept neighbour (no training noise),
-or that in one of 40 fixed random projections from 8 to 3 dimensions, drawn anew for each trial (much noise); both have an
-exact truth (`exact_truth`). digits: trials
-judged by others of the same run. CIFAR-100: a part of the trials judged by the rest. A judge's own variance is
-subtracted. Influence is within classes. "strong" are pairs whose true influence is at least 0.05 in size (not for
-CIFAR-100, where the judges do not know), "slope" is that of the estimate on the truth over strong pairs: 1 without
-shrinkage.
+or that in one of 40 fixed random projections from 8 to 3 dimensions, drawn anew for each trial (much noise); both have
+an exact truth (`exact_truth`). digits: trials judged by others of the same run. CIFAR-100: half of the trials judged by
+the rest. A judge's own variance is subtracted. Influence is within classes. "strong" are pairs whose true influence is
+at least 0.05 in size (not for CIFAR-100, where the judges do not know), "slope" is that of the estimate on the truth
+over strong pairs: 1 without shrinkage.
 """
 
 import argparse
@@ -352,7 +351,7 @@ def cifar100(path: str, draws: int = 2) -> dict[str, Any]:
     return {f"fixed, {half}": compare(some), "unexplained by accuracies": covariates(every)}
 
 
-def shown(world: str, cell: str, found: dict[str, Any]) -> list[str]:
+def shown(cell: str, found: dict[str, Any]) -> list[str]:
     """Rows of the table in docs/variance.md."""
     rows = []
     for name, columns in found["estimators"].items():
@@ -368,12 +367,31 @@ def shown(world: str, cell: str, found: dict[str, Any]) -> list[str]:
 
         entries = (entry("memorization mse"), plain("memorization coverage"), entry("influence mse"))
         strong = (entry("influence mse_strong"), plain("influence slope"), plain("influence coverage"))
-        rows.append(f"| {world}, {cell} (n = {found['samples']}) | {name} | " + " | ".join((*entries, *strong)) + " |")
+        rows.append(f"| {cell} | {name} | " + " | ".join((*entries, *strong)) + " |")
     return rows
 
 
+def tables(results: dict[str, Any]) -> str:
+    """All results as the tables of docs/variance.md."""
+    lines = []
+    for world, found in results.items():
+        cells = {cell: one for cell, one in found.items() if isinstance(one, dict) and "estimators" in one}
+        samples = ", ".join(f"{one['samples']} samples of {cell}" for cell, one in cells.items())
+        judge = f", judged by {found['judge']} others" if "judge" in found else ""
+        lines += [f"**{world}** (commit {found['commit']}; {samples} trials{judge}).", "", *HEAD]
+        lines += [row for cell, one in cells.items() for row in shown(cell, one)]
+        if "unexplained by accuracies" in found:
+            left = found["unexplained by accuracies"]
+            lines += ["", "Share of a held-out outcome's variance that is left by the model's "]
+            lines[-1] += ", ".join(f"{name}: {share:.4f}" for name, share in left.items() if name != "n")
+            lines[-1] += f" ({left['n']:.0f} training examples whose held-out accuracy is 10% to 90%)."
+        lines.append("")
+    return "\n".join(lines)
+
+
+START, END = "<!-- tables -->", "<!-- end of tables -->"
 HEAD = (
-    "| world, design, trials | estimator | memorization | coverage | influence | strong pairs | slope | coverage |",
+    "| design, trials | estimator | memorization | coverage | influence | strong pairs | slope | coverage |",
     "|---|---|---|---|---|---|---|---|",
 )
 
@@ -384,6 +402,7 @@ def main() -> None:
     parser.add_argument("--balanced", help="another with the balanced design, 4000 trials or more")
     parser.add_argument("--cifar100", action="append", default=[], metavar="NAME=RUN|FILE.npz")
     parser.add_argument("--no-longtail", action="store_true")
+    parser.add_argument("--docs", type=Path, help="write all results into the tables of docs/variance.md")
     parser.add_argument("--out", type=Path, help="JSON; what is there already is kept")
     options = parser.parse_args()
     work: dict[str, Callable[[], dict[str, Any]]] = {}
@@ -402,12 +421,10 @@ def main() -> None:
         if options.out:
             options.out.parent.mkdir(parents=True, exist_ok=True)
             options.out.write_text(json.dumps(results, indent=1) + "\n")
-        print(*HEAD, sep="\n")
-        for cell, found in results[name].items():
-            if isinstance(found, dict) and "estimators" in found:
-                print(*shown(name, cell, found), sep="\n", flush=True)
-            else:
-                print(cell, found, flush=True)
+        print(tables({name: results[name]}), flush=True)
+    if options.docs:
+        before, _, rest = options.docs.read_text().partition(START)
+        options.docs.write_text(before + START + "\n" + tables(results) + END + rest.partition(END)[2])
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from sklearn.pipeline import make_pipeline
 
 import memfluence as mf
 from memfluence.errors import InputError, Interrupted, MemfluenceWarning
+from memfluence.estimators import adjusted_influence, adjusted_memorization, smoothed
+from memfluence.estimators.smoothed import TEST_WIDTH
 
 
 def blobs(n_train: int = 40, n_test: int = 20) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -109,6 +111,21 @@ def test_a_function_with_margins_and_a_failure() -> None:
     table = run.memorization(outcome="margin")
     assert {"mean_in", "mean_out"} <= set(table.columns)
     assert (table.memorization - (table.mean_in - table.mean_out)).abs().max() < 1e-9
+    labels = run.label_codes
+    of_masks = adjusted_influence(run.trials, run.info.kinds, *labels)
+    np.testing.assert_array_equal(run.influence([5], estimator="adjusted"), of_masks.block(None, [5]))
+    smooth = adjusted_influence(run.trials, run.info.kinds, *labels, outcome=smoothed(margins, TEST_WIDTH))
+    np.testing.assert_array_equal(run.influence(outcome="smoothed", estimator="adjusted"), smooth.block())
+    small = run.influence(estimator="shrunk")
+    assert (np.abs(small) <= np.abs(run.influence())).all()
+    blocks = run.influence(same_class=True, estimator="shrunk")
+    np.testing.assert_allclose(blocks[0].values, small[np.ix_(blocks[0].train, blocks[0].test)])
+    np.testing.assert_allclose(
+        run.memorization(estimator="adjusted").memorization,
+        adjusted_memorization(run.trials, run.info.kinds, labels[0]).value,
+    )
+    with pytest.raises(mf.MemfluenceError, match="for the outcome 'correct'"):
+        run.influence(outcome="margin", estimator="shrunk")
     with pytest.raises(mf.MemfluenceError, match="has no column 'test_logit'"):
         run.influence(outcome="logit")
     with warnings.catch_warnings():

@@ -41,13 +41,12 @@ def given(n, size, keep):
 def adjusted_plainly(mask, y, i, features, share, keep, size, side_outcome=None):
     """e of every trial, by refitting without it; `side_outcome` is what is regressed where it is not y."""
     z = mask.astype(float)
+    regressed = y if side_outcome is None else side_outcome
     expected = np.where(mask[:, i], *given(mask.shape[1], size, keep))
     e = np.empty(len(y))
     for t in range(len(y)):
         others = np.arange(len(y)) != t
-        _, b = coefficients(
-            z[others][:, features] - keep, (y if side_outcome is None else side_outcome)[others], share, keep
-        )
+        _, b = coefficients(z[others][:, features] - keep, regressed[others], share, keep)
         e[t] = y[t] - sum(b[f] * (z[t, k] - expected[t]) for f, k in enumerate(features) if k != i)
     return e
 

@@ -48,7 +48,7 @@ def test_the_mean_for_normal_margins_is_the_closed_form():
 
 
 def test_it_varies_less_than_right_and_wrong():
-    margins = np.random.default_rng(0).standard_normal((2000, 3)) + [0.0, 0.5, 1.0]
+    margins = np.random.default_rng(0).normal([0.0, 0.5, 1.0], size=(2000, 3))
     found = smoothed(margins, 2.0)
     assert (found.var(axis=0) < 0.9 * (margins > 0).var(axis=0)).all()
     np.testing.assert_allclose(found.mean(axis=0), (margins > 0).mean(axis=0), atol=0.01)

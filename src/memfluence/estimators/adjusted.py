@@ -49,7 +49,7 @@ from memfluence.records import Kind, Trials
 
 __all__ = ["AdjustedInfluence", "adjusted_influence", "adjusted_memorization"]
 
-ALL_EXAMPLES = 5000  # the masks of all examples are used where they or the trials are at most so many
+ALL_EXAMPLES = 5000  # up to so many, the masks of all of them are tried beside those of the class
 TRAIN_AT_ONCE, TEST_AT_ONCE = 2048, 512
 
 
@@ -254,6 +254,7 @@ class AdjustedInfluence(Estimates):
             if self._every is None:
                 self._every = _every_mask(self._trials.mask, self.n_train, self._design.keep)
             members = np.flatnonzero(self._labels[1] == label)
+            self.memory.check(*_needed(len(self._trials), np.bincount(self._labels[0]).max()))
             features = np.flatnonzero(self._labels[0] == label)
             fits = [Masks(self._trials.mask, features, self._design.keep), *self._every]
             chosen = bits_at(self._trials.test_correct, members) if self._outcome is None else self._outcome[:, members]
@@ -280,6 +281,11 @@ def _subset_size(kinds: Sequence[Kind], keep: float | None) -> int | None:
     return next(kind.subset_size for kind in kinds if kind.keep == keep)
 
 
+def _needed(trials: int, features: int) -> tuple[float, str, str]:
+    """For `Memory.check`: the masks of a class and their decomposition in float64, some copies of each."""
+    return 8 * 6 * trials * max(features, 500), "the regression on the masks of a class", "the plain estimator"
+
+
 def _every_mask(mask: np.ndarray, n_train: int, keep: float) -> list[Masks]:
-    """The masks of all examples, where they can be decomposed in some seconds."""
-    return [Masks(mask, np.arange(n_train), keep)] if min(len(mask), n_train) <= ALL_EXAMPLES else []
+    """The masks of all examples, where they are not too many to learn from."""
+    return [Masks(mask, np.arange(n_train), keep)] if n_train <= ALL_EXAMPLES else []
