@@ -162,6 +162,26 @@ def test_less_variance_and_honest_errors_where_masks_matter():
     assert 0.93 < np.mean(covered) < 0.97
 
 
+def test_memorization_has_less_variance_and_no_bias_that_shows():
+    """Held out, an example is right where two others of its class were kept; under `fixed` that has a closed form."""
+    n, size = 20, 12
+    truth = 1 - size / (n - 1) * (size - 1) / (n - 2)
+    errors, covered = [], []
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        mask = np.array([rng.permutation(n) < size for _ in range(200)])
+        right = mask | (np.roll(mask, 2, axis=1) & np.roll(mask, 4, axis=1))
+        trials = make_trials(mask, right[:, :1], right)
+        found = adjusted_memorization(trials, (Kind(0.6, size),), np.arange(n) % 2)
+        errors.append([memorization(trials, (Kind(0.6, size),)).value - truth, found.value - truth])
+        covered.append((found.lower <= truth) & (truth <= found.upper))
+    plain_error, error = np.mean(np.square(errors), axis=(0, 2))
+    assert error < 0.5 * plain_error
+    bias = np.mean(errors, axis=2)[:, 1]  # (seeds,)
+    assert abs(bias.mean()) < 3 * bias.std() / np.sqrt(len(bias))
+    assert 0.93 < np.mean(covered) < 0.99
+
+
 def test_no_share_is_algorithm_1():
     trials = random_trials(90, 30, 8)
     labels = np.arange(30) % 3, np.arange(8) % 3
