@@ -40,6 +40,7 @@ benchmark: $(INSTALLED)
 
 tables: $(INSTALLED)
 	$(BIN)/python docs/make_tables.py
+	$(BIN)/python docs/judge_digits.py
 
 figures: $(INSTALLED)
 	$(BIN)/python docs/make_figures.py

@@ -263,3 +263,16 @@ def test_a_network_is_checkpointed_from_python_too(monkeypatch: pytest.MonkeyPat
     assert run.status()["part_way"] == []
     with pytest.raises(InputError, match=r"'checkpoint_every' parameter must be a number of seconds >= 0. Got -1"):
         mf.run(blobs(), learner=network, trials=4, out="whole", checkpoint_every=-1, progress=False)
+
+
+def test_masks_of_groups_are_not_adjusted_for() -> None:
+    """An example's mask then says which others were kept, which the adjustment takes the design to rule out."""
+
+    def train(x: np.ndarray, y: np.ndarray, seed: int):  # type: ignore[no-untyped-def]
+        return lambda z: np.full(len(z), np.bincount(y).argmax())
+
+    run = mf.run(blobs(), learner=train, trials=6, groups=np.arange(40) // 4, out="run", progress=False)
+    assert run.influence(estimator="shrunk").shape == (40, 20)
+    for ask in (run.influence, run.memorization):
+        with pytest.raises(InputError, match="in groups; leave out the estimator"):
+            ask(estimator="adjusted")

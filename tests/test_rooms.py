@@ -26,12 +26,16 @@ ROOMS: dict[str, set[str]] = {
     "progress": {"engines"},
     "running": FOUNDATION | {"datasets", "designs", "learners", "store", "engines", "progress"},
     "planning": FOUNDATION | {"datasets", "designs", "learners", "store", "engines", "running"},
-    "runs": FOUNDATION | {"datasets", "store", "estimators", "findings", "report"},  # `Run.report` opens the last room
+    "run_findings": FOUNDATION | {"store", "estimators", "findings"},
+    "runs": FOUNDATION
+    | {"datasets", "store", "estimators", "findings", "run_findings", "report"},  # `Run.report` opens the last room
+    "run_values": FOUNDATION | {"store", "estimators", "runs"},
     "exchange": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
     "report": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
     "api": FOUNDATION | {"progress", "running", "runs"},
-    "cli": FOUNDATION | {"engines", "progress", "running", "planning", "runs", "exchange", "report"},
-    "__init__": {"api", "datasets", "designs", "errors", "exchange", "learners", "planning", "runs"},
+    "cli": FOUNDATION
+    | {"engines", "progress", "findings", "running", "planning", "runs", "run_values", "exchange", "report"},
+    "__init__": {"api", "datasets", "designs", "errors", "exchange", "learners", "planning", "runs", "run_values"},
     "__main__": {"cli"},
 }
 HEAVY = {"torch", "ray", "matplotlib", "pandas", "sklearn", "numba", "datasets", "PIL", "scipy"}

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from memfluence.exchange import compare, export_published, export_trials, import_trials
     from memfluence.learners.networks import network
     from memfluence.planning import plan
+    from memfluence.run_values import c_scores, datamodels, judge, profile, values
     from memfluence.runs import Run
     from memfluence.runs import open_run as open
 
@@ -30,16 +31,21 @@ __all__ = [
     "MemfluenceError",
     "MemfluenceWarning",
     "Run",
+    "c_scores",
     "compare",
+    "datamodels",
     "datasets",
     "designs",
     "export_published",
     "export_trials",
     "import_trials",
+    "judge",
     "network",
     "open",
     "plan",
+    "profile",
     "run",
+    "values",
 ]
 
 _HOMES = {
@@ -47,14 +53,19 @@ _HOMES = {
     "MemfluenceError": "errors",
     "MemfluenceWarning": "errors",
     "Run": "runs",
+    "c_scores": "run_values",
     "compare": "exchange",
+    "datamodels": "run_values",
     "export_published": "exchange",
     "export_trials": "exchange",
     "import_trials": "exchange",
+    "judge": "run_values",
     "network": "learners.networks",
     "open": "runs",
     "plan": "planning",
+    "profile": "run_values",
     "run": "api",
+    "values": "run_values",
 }
 
 

@@ -22,6 +22,7 @@ def run(
     keep: float | Iterable[float] | None = None,
     design: str = "fixed",
     masks: Any = None,
+    groups: Any = None,
     seed: int = 0,
     out: str | Path | None = None,
     engine: str | None = None,
@@ -40,6 +41,9 @@ def run(
     predict, or what `memfluence.network` makes of a torch module. `out` is the run's directory (runs/NAME if left out);
     an equal run that is there is resumed, a different one is refused.
 
+    `groups` keeps or leaves out whole groups: an array of one value per training example, a .npy file of one, "class",
+    or the name of an attribute of the data; `keep` is then the fraction of the groups.
+
     Networks that take long to train are checkpointed within the trial every `checkpoint_every` seconds and at Ctrl-C,
     and go on from there with the same result; 0 turns that off.
 
@@ -54,6 +58,7 @@ def run(
         keep=keep,
         design=design,
         masks=masks,
+        groups=groups,
         seed=seed,
         out=out,
         device=device,

@@ -50,13 +50,13 @@ def digest(value: Any) -> str:
 class Kind:
     """One kind of trial within a plan; estimates never pool trials of different kinds.
 
-    `arm` says which side of the comparison its trials serve: "both" (every design but the lemma's), or "in" and
-    "out" (the lemma's trials of size m and of size m - 1).
+    `arm` says which side of the comparison its trials serve: "both" (most designs), "in" and "out" (the lemma's trials
+    of size m and of size m - 1), or "neither" (sizes are uniform, so that the two sides differ in size).
     """
 
     keep: float | None
     subset_size: int | None  # None where it varies from trial to trial
-    arm: Literal["both", "in", "out"] = "both"
+    arm: Literal["both", "in", "out", "neither"] = "both"
 
     def to_json(self) -> dict[str, Any]:
         return {"keep": self.keep, "subset_size": self.subset_size, "arm": self.arm}

@@ -49,6 +49,7 @@ class Campaign:
     info: RunInfo
     out: Path
     device: str
+    groups: designs.Groups | None = None
 
 
 def prepare(
@@ -60,6 +61,7 @@ def prepare(
     keep: float | Iterable[float] | None = None,
     design: str = "fixed",
     masks: Any = None,
+    groups: Any = None,
     seed: int = 0,
     out: str | Path | None = None,
     device: str = "auto",
@@ -67,16 +69,21 @@ def prepare(
 ) -> Campaign:
     """Check everything that can be checked without training."""
     wanted = None if trials is None else checked_integer("trials", trials, 1, MOST_TRIALS)
-    if keep is not None and design.partition(":")[0] == "explicit":
-        raise DesignError("The explicit design has its masks already; leave out keep.")
+    if keep is not None and (name := design.partition(":")[0]) in ("explicit", "uniform"):
+        has = "masks" if name == "explicit" else "sizes of subsets"
+        raise DesignError(f"The {name} design has its {has} already; leave out keep.")
     data = as_dataset(dataset)
     trained = learners.resolve(learner, settings)
+    grouped = None
+    if groups is not None:
+        grouped = designs.groups_from(groups, data.n_train, data.attributes, data.labels("train"))
     made = designs.make(
         design,
         n_train=data.n_train,
         keep=DEFAULT_KEEP if keep is None else keep,
         seed=checked_integer("seed", seed, 0, 2**63 - 1),
         masks=masks,
+        groups=grouped,
     )
     if made.limit is not None and wanted is not None and wanted > made.limit:
         raise DesignError(f"The explicit design has {made.limit} masks. Got trials={wanted} instead.")
@@ -105,7 +112,7 @@ def prepare(
         columns=segment_columns(chosen),
         versions=_versions(),
     )
-    return Campaign(data, trained, made, info, _run_directory(out, data, trained), device)
+    return Campaign(data, trained, made, info, _run_directory(out, data, trained), device, grouped)
 
 
 def run_trials(
@@ -124,10 +131,13 @@ def run_trials(
     _check_seconds("checkpoint_every", checkpoint_every)
     chosen = choose(engine, workers)
     data = campaign.dataset
-    store = TrialStore.create(campaign.out, campaign.info, data.y_train, data.y_test, data.train_ids, data.test_ids)
+    groups = None if campaign.groups is None else (campaign.groups.codes, campaign.groups.names)
+    store = TrialStore.create(
+        campaign.out, campaign.info, data.y_train, data.y_test, data.train_ids, data.test_ids, groups
+    )
     store.clean()
     _note_other_versions(store.info.versions, campaign.info.versions)
-    groups, done = _pending(store, campaign.info.trials, shard, retry_failed)
+    pending, done = _pending(store, campaign.info.trials, shard, retry_failed)
     work = Work(
         data,
         campaign.learner,
@@ -138,9 +148,9 @@ def run_trials(
         campaign.device,
         float(checkpoint_every),
     )
-    listener.start(total=done + sum(len(group.wanted) for group in groups), done=done)
+    listener.start(total=done + sum(len(group.wanted) for group in pending), done=done)
     try:
-        execute(chosen, work, groups, listener.event, workers=workers)
+        execute(chosen, work, pending, listener.event, workers=workers)
     except KeyboardInterrupt:
         with uninterrupted():
             listener.stop()

@@ -27,6 +27,7 @@ from memfluence.estimators import (
     memorization,
 )
 from memfluence.records import Trials
+from memfluence.run_findings import RunFindings
 from memfluence.store import RunInfo, TrialStore
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Run", "open_run"]
 
 
-class Run:
+class Run(RunFindings):
     """Trials on disk, and what they say. It reads them once, when first asked."""
 
     def __init__(self, store: TrialStore, dataset: Dataset | None = None) -> None:

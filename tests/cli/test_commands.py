@@ -258,3 +258,73 @@ def test_version_and_help(shell: Shell) -> None:
     assert "memfluence run digits" in shell("--help")
     for command in ("run", "plan", "status", "scores", "pairs", "report", "compare", "export", "import"):
         assert "--json" in shell(command, "--help")
+
+
+def test_mislabels_and_duplicates(shell: Shell, tmp_path: Path) -> None:
+    make_run(shell, "--record", "prediction")
+    found = shell.json("mislabels", "run", "--top", "5", "--out", "mislabels.csv")
+    assert found["trials"] == 60
+    assert len(found["mislabels"]) == 5
+    assert {"index", "label", "score", "suggestion", "agreement", "agreement_stderr"} <= set(found["mislabels"][0])
+    assert len((tmp_path / "mislabels.csv").read_text().splitlines()) == 41  # all of them, and a header
+    assert "suggestion" in shell("mislabels", "run")
+    pairs = shell.json("duplicates", "run", "--infl", "0.1", "--out", "pairs.parquet")
+    assert pairs["summary"]["pairs"] >= len(pairs["duplicates"]) > 0
+    lower = [row["lower"] for row in pairs["duplicates"]]
+    assert lower == sorted(lower, reverse=True)
+    assert "permuted masks" in shell("duplicates", "run")
+    shell("mislabels", "run", "--images", "grid.png", code=2)
+    assert "holds no images to draw" in shell.errors
+
+
+def test_pictures_of_imported_trials_come_from_data(shell: Shell, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    mask = rng.random((40, 12)) < 0.7
+    train, test = np.arange(12) % 2, np.arange(6) % 2
+    outcomes = {"mask": mask, "train_correct": mask, "test_correct": mask[:, :6]}
+    np.savez(tmp_path / "trials.npz", **outcomes, train_labels=train, test_labels=test)
+    pixels = rng.integers(0, 256, (12, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "data.npz", x_train=pixels, y_train=train, x_test=pixels[:6], y_test=test)
+    np.savez(tmp_path / "other.npz", x_train=pixels, y_train=1 - train, x_test=pixels[:6], y_test=test)
+    shell("import", "trials.npz", "--out", "run")
+    for command in ("mislabels", "duplicates"):
+        shell(command, "run", "--images", "a.png", code=2)
+        assert "does not say where its data are" in shell.errors
+        shell(command, "run", "--images", "a.png", "--data", "npz:other.npz", code=2)
+        assert "is not what run was made from" in shell.errors
+        assert "pictures are in a.png" in shell(command, "run", "--images", "a.png", "--data", "npz:data.npz")
+        assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+        (tmp_path / "a.png").unlink()
+
+
+def test_attack(shell: Shell, tmp_path: Path) -> None:
+    shell("run", DATA, "--trials", "40", "--keep", "0.5", "--record", "logit", "--out", "run", "--quiet")
+    found = shell.json("attack", "run", "--figure", "roc.png", "--out", "examples.csv")
+    assert (found["targets"], found["shadows"], found["variance"]) == (40, 39, "pooled")
+    for variant in ("online", "offline"):
+        assert 0.5 < found[variant]["auc"]["lower"] <= found[variant]["auc"]["value"] <= found[variant]["auc"]["upper"]
+        assert set(found[variant]["tpr_at_fpr"]) == {"0.001", "0.01"}
+    assert len(found["train"]) == 40
+    assert (tmp_path / "roc.png").read_bytes().startswith(b"\x89PNG")
+    assert "most vulnerable" in shell("attack", "run")
+    shell("attack", "run", "--variance", "both", code=2)
+    make_run_without = ("run", DATA, "--trials", "10", "--out", "plain", "--quiet")
+    shell(*make_run_without)
+    shell("attack", "plain", code=2)
+    assert "has no column 'train_logit'; make a run with --record logit." in shell.errors
+
+
+def test_groups(shell: Shell, tmp_path: Path) -> None:
+    make_run(shell, "--groups", "class", "--keep", "0.6")
+    found = shell.json("groups", "run", "--influence", "influence.npz", "--out", "groups.csv")
+    assert [row["group"] for row in found["groups"]] == ["0", "1", "2"]
+    assert sum(row["size"] for row in found["groups"]) == 40
+    assert all(row["memorization"] > 0.5 for row in found["groups"])  # a class that nobody saw is never right
+    with np.load(tmp_path / "influence.npz") as file:
+        assert len(file["influence"]) == 3 * 30
+    assert "test accuracy gain" in shell("groups", "run")
+    shell("run", DATA, "--groups", "colour", "--out", "other", code=2)
+    assert "choose one of class, flipped, subpopulation" in shell.errors
+    shell("run", DATA, "--trials", "10", "--out", "plain", "--quiet")
+    shell("groups", "plain", code=2)
+    assert "has no groups" in shell.errors

@@ -56,6 +56,16 @@ def test_round_trip(tmp_path, save):
     dataset.x_train[0] = 0  # writable, as any array
 
 
+def test_class_names(tmp_path):
+    names = np.array(["ant", "bee", "cat"])
+    named = load(write(tmp_path / "named.npz", class_names=npy(names)))
+    assert named.class_names == ("ant", "bee", "cat")
+    assert named.classes == (0, 1, 2)
+    assert named.fingerprint == from_arrays(*ARRAYS.values()).fingerprint
+    fails(write(tmp_path / "few.npz", class_names=npy(names[:2])), "class")
+    fails(write(tmp_path / "numbers.npz", class_names=npy(np.arange(3))), "flat array of texts")
+
+
 def test_text_and_fortran_order(tmp_path):
     x = np.asfortranarray(RNG.normal(size=(6, 5)))
     np.savez(tmp_path / "a.npz", x_train=x, y_train=list("abcabc"), x_test=x[:3], y_test=list("abc"))

@@ -12,7 +12,7 @@ from memfluence.designs import Design
 from memfluence.errors import DesignError
 
 MASKS = np.random.default_rng(0).random((40, 30)) < 0.6
-SPECS = ["fixed", "balanced", "balanced:4", "bernoulli", "lemma", "repeats:3", "explicit"]
+SPECS = ["fixed", "balanced", "balanced:4", "bernoulli", "lemma", "repeats:3", "uniform", "uniform:12", "explicit"]
 
 
 def make(spec: str, **options: object) -> Design:
@@ -101,6 +101,20 @@ def test_lemma_alternates_between_m_and_m_minus_one() -> None:
     assert [kind.arm for kind in design.kinds] == ["in", "out"]
 
 
+@pytest.mark.parametrize(("spec", "smallest"), [("uniform", 1), ("uniform:3", 3)])
+def test_uniform_subsets_of_every_size_are_equally_likely(spec: str, smallest: int) -> None:
+    """Sizes smallest to 5, and within a size all subsets: chi-squares against their 0.1% points."""
+    design = designs.make(spec, n_train=5, seed=4)
+    masks = np.stack([design.trial(k).mask for k in range(6000)])
+    sizes = np.bincount(masks.sum(axis=1), minlength=6)
+    expected = 6000 / (6 - smallest)
+    assert sizes[:smallest].sum() == 0
+    assert ((sizes[smallest:] - expected) ** 2 / expected).sum() < {1: 18.5, 3: 13.8}[smallest]  # 4 and 2 degrees
+    triples = [tuple(np.flatnonzero(mask)) for mask in masks[masks.sum(axis=1) == 3]]
+    counts = np.array([triples.count(one) for one in itertools.combinations(range(5), 3)])
+    assert ((counts - counts.mean()) ** 2 / counts.mean()).sum() < 27.9  # 9 degrees
+
+
 def test_repeats_share_masks_but_not_seeds() -> None:
     design = make("repeats:3")
     assert design.repeats == 3
@@ -161,6 +175,8 @@ def test_masks_from_files_that_are_none(tmp_path: Path) -> None:
         ("balanced:x", {}, "must be an integer"),
         ("balanced:1", {}, "integer >= 2"),
         ("repeats:1", {}, "integer >= 2"),
+        ("uniform:0", {}, r"integer in \[1, 29\]"),
+        ("uniform:30", {}, r"integer in \[1, 29\]"),
         ("fixed", {"keep": 1.5}, r"float in \(0, 1\). Got 1.5"),
         ("fixed", {"keep": 0}, r"float in \(0, 1\)"),
         ("fixed", {"keep": [0.5, 0.5]}, "distinct"),

@@ -12,7 +12,7 @@ from typing import NoReturn, TextIO
 
 import typer
 
-from memfluence.cli import _exchange, _pairs, _read, _run
+from memfluence.cli import _exchange, _findings, _judge, _pairs, _read, _run, _values
 from memfluence.errors import Interrupted, MemfluenceError, MemfluenceWarning
 
 __all__ = ["app", "main"]
@@ -34,7 +34,15 @@ app.command("plan")(_run.plan)
 app.command("status")(_read.status)
 app.command("scores")(_read.scores)
 app.command("pairs")(_pairs.pairs)
+app.command("mislabels")(_findings.mislabels)
+app.command("duplicates")(_findings.duplicates)
+app.command("groups")(_findings.groups)
+app.command("attack")(_findings.attack)
 app.command("report")(_read.report)
+app.command("values")(_values.values)
+app.command("profile")(_values.profile)
+app.command("datamodels")(_values.datamodels)
+app.command("judge")(_judge.judge)
 app.command("compare")(_exchange.compare)
 app.command("export")(_exchange.export)
 app.command("import")(_exchange.import_)

@@ -14,6 +14,7 @@ __all__ = [
     "DatasetOption",
     "DesignOption",
     "DeviceOption",
+    "FinestOption",
     "InflOption",
     "JsonOption",
     "KeepOption",
@@ -26,8 +27,10 @@ __all__ = [
     "SeedOption",
     "SetOption",
     "TableOption",
+    "TestsOption",
     "TrialsOption",
     "fractions",
+    "indices",
     "names",
     "settings",
 ]
@@ -72,7 +75,11 @@ KeepsOption = Annotated[
     ),
 ]
 DesignOption = Annotated[
-    str, typer.Option(help="fixed, balanced[:block], bernoulli, lemma, repeats[:models per mask] or explicit:FILE.")
+    str,
+    typer.Option(
+        help="fixed, balanced[:block], bernoulli, lemma, repeats[:models per mask], uniform[:smallest subset] or"
+        " explicit:FILE."
+    ),
 ]
 SeedOption = Annotated[int, typer.Option(help="Root of all randomness.")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
@@ -94,6 +101,18 @@ TableOption = Annotated[
     Path | None,
     typer.Option("--out", metavar="FILE", help="Write all rows to FILE.csv, .parquet or .npz.", show_default=False),
 ]
+TestsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--test", metavar="LIST", help="Test examples, such as 3,7,20-29.  [default: all]", show_default=False
+    ),
+]
+FinestOption = Annotated[
+    str | None,
+    typer.Option(
+        "--outcome", help="correct, margin or logit.  [default: the finest that the run records]", show_default=False
+    ),
+]
 AnyClass = Annotated[bool, typer.Option("--any-class", help="Pairs of different classes, too.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else there.")]
 
@@ -108,6 +127,22 @@ def fractions(text: str | None) -> list[float] | None:
         raise InputError(
             f"The 'keep' parameter must be a fraction or several, such as 0.5,0.7. Got {text!r}."
         ) from None
+
+
+def indices(text: str | None) -> list[int] | None:
+    """'3,7,20-22' -> [3, 7, 20, 21, 22]."""
+    if text is None:
+        return None
+    found: list[int] = []
+    try:
+        for part in text.split(","):
+            first, dash, last = part.strip().partition("-")
+            found += range(int(first), int(last) + 1) if dash else [int(first)]
+    except ValueError:
+        found = []
+    if not found:
+        raise InputError(f"Test examples are given as indices and ranges, such as 3,7,20-29. Got {text!r} instead.")
+    return found
 
 
 def names(text: str) -> list[str]:

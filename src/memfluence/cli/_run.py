@@ -37,6 +37,14 @@ def run(
     trials: TrialsOption = None,
     keep: KeepsOption = None,
     design: DesignOption = "fixed",
+    groups: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.npy|NAME",
+            help="Keep or leave out whole groups: a value per training example, 'class', or an attribute of the data.",
+            show_default=False,
+        ),
+    ] = None,
     seed: SeedOption = 0,
     out: Annotated[
         Path | None, typer.Option(help="Directory of the run.  [default: runs/DATASET-LEARNER]", show_default=False)
@@ -79,6 +87,7 @@ def run(
         trials=trials,
         keep=fractions(keep),
         design=design,
+        groups=groups,
         seed=seed,
         out=out,
         device=device,

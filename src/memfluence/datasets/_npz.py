@@ -13,7 +13,7 @@ _KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
 def load_npz(path: Path, name: str) -> Dataset:
-    """The arrays x_train, y_train, x_test and y_test of the file."""
+    """The arrays x_train, y_train, x_test and y_test of the file, and class_names where it has them."""
     with open_npz(require_file(path, name), DatasetError, name) as file:
         for key in _KEYS:
             if key not in file.names:
@@ -21,4 +21,10 @@ def load_npz(path: Path, name: str) -> Dataset:
                     f"{name}: the file has no array {key!r}; it must hold {', '.join(_KEYS)}, and holds {file.listing}."
                 )
         x_train, y_train, x_test, y_test = (file.read(key) for key in _KEYS)
-    return from_arrays(x_train, y_train, x_test, y_test, name=name)
+        class_names = file.read("class_names") if "class_names" in file.names else None
+    if class_names is not None and (class_names.ndim != 1 or class_names.dtype.kind != "U"):
+        raise DatasetError(
+            f"{name}: class_names must be a flat array of texts; got {class_names.dtype} of {class_names.shape}."
+        )
+    names = None if class_names is None else class_names.tolist()
+    return from_arrays(x_train, y_train, x_test, y_test, name=name, class_names=names)

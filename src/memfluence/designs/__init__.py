@@ -1,8 +1,9 @@
 """Designs: which examples each trial keeps.
 
-`make("fixed", n_train=600)` is the paper's; the others are `balanced`, `bernoulli`, `lemma`, `repeats` and
-`explicit`. On the command line a design's own option follows a colon: `balanced:20` (block), `repeats:5` (models per
-mask), `explicit:masks.npy`.
+`make("fixed", n_train=600)` is the paper's; the others are `balanced`, `bernoulli`, `lemma`, `repeats`, `uniform`
+and `explicit`. On the command line a design's own option follows a colon: `balanced:20` (block), `repeats:5` (models
+per mask), `uniform:20` (smallest subset), `explicit:masks.npy`. With `groups` any of them keeps or leaves out whole
+groups of examples.
 """
 
 from collections.abc import Iterable
@@ -14,14 +15,16 @@ from memfluence.designs.balanced import DEFAULT_BLOCK, Balanced
 from memfluence.designs.bernoulli import Bernoulli
 from memfluence.designs.explicit import Explicit, checked_masks, read_masks
 from memfluence.designs.fixed import Fixed
+from memfluence.designs.grouped import Grouped, Groups, groups_from
 from memfluence.designs.lemma import Lemma
 from memfluence.designs.repeats import Repeats
+from memfluence.designs.uniform import Uniform
 from memfluence.errors import DesignError
 from memfluence.records import Plan
 
-__all__ = ["NAMES", "Design", "make"]
+__all__ = ["NAMES", "Design", "Groups", "groups_from", "make"]
 
-NAMES = ("fixed", "balanced", "bernoulli", "lemma", "repeats", "explicit")
+NAMES = ("fixed", "balanced", "bernoulli", "lemma", "repeats", "uniform", "explicit")
 
 
 def make(
@@ -31,15 +34,19 @@ def make(
     keep: float | Iterable[float] = 0.7,
     seed: int = 0,
     masks: Any = None,
+    groups: Groups | None = None,
 ) -> Design:
     """The design that `spec` names, checked against the size of the data.
 
-    `masks` (trials, n_train) gives the explicit design its masks from memory; `explicit:FILE` reads them.
+    `masks` (trials, n_train) gives the explicit design its masks from memory; `explicit:FILE` reads them. With `groups`
+    the design is drawn over the groups, and masks are (trials, groups).
     """
+    if groups is not None:
+        return Grouped(make(spec, n_train=len(groups.names), keep=keep, seed=seed, masks=masks), groups)
     name, _, option = spec.partition(":")
     if name not in NAMES:
         raise DesignError(f"There is no design {name!r}; choose one of {', '.join(NAMES)}.")
-    if option and name not in ("balanced", "repeats", "explicit"):
+    if option and name not in ("balanced", "repeats", "uniform", "explicit"):
         raise DesignError(f"The design {name!r} takes no option. Got {spec!r} instead.")
     if masks is not None and name != "explicit":
         raise DesignError(f"Masks belong to the explicit design. Got the design {name!r} instead.")
@@ -57,6 +64,8 @@ def make(
     elif name == "repeats":
         design = Repeats(Plan(n_train, name, fractions, root, {"repeats": _integer(spec, option) if option else 2}))
         _ = design.repeats
+    elif name == "uniform":
+        design = Uniform(Plan(n_train, name, (), root, {"smallest": _integer(spec, option) if option else 1}))
     elif name == "bernoulli":
         design = Bernoulli(Plan(n_train, name, fractions, root))
     elif name == "lemma":

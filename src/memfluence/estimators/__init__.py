@@ -1,4 +1,4 @@
-"""What trials say, with how surely: memorization and influence from exact counts.
+"""What trials say, with how surely: memorization and influence from exact counts, and other values of the examples.
 
 Everything here takes `records.Trials` and the kinds of trial that the plan has. Axis order is always (train, test),
 and a positive value means that the training example helps.
@@ -7,11 +7,16 @@ and a positive value means that the training example helps.
 from memfluence.estimators._arms import Arms, arms
 from memfluence.estimators._asking import ask
 from memfluence.estimators._estimates import Block, ClassBlock, Estimates, TopK, TopTests, class_members
+from memfluence.estimators._values import Values, chosen_tests, mean_utility
 from memfluence.estimators.adjusted import AdjustedInfluence, adjusted_influence, adjusted_memorization
+from memfluence.estimators.banzhaf import banzhaf_values
 from memfluence.estimators.choosing import ESTIMATORS, chosen_influence, chosen_memorization
 from memfluence.estimators.counts import JointCounter, joint_counts_reference
+from memfluence.estimators.cscore import CScores, c_scores
+from memfluence.estimators.datamodels import Datamodels, datamodels
 from memfluence.estimators.influence import Influence, influence
 from memfluence.estimators.intervals import Difference, difference
+from memfluence.estimators.judging import Judged, Judgement, Mean, judge_scores
 from memfluence.estimators.lemma import lemma_bound, lemma_estimate, lemma_trials
 from memfluence.estimators.memorization import Memorization, memorization, memorization_of
 from memfluence.estimators.memory import Memory
@@ -22,6 +27,7 @@ from memfluence.estimators.real import (
     real_memorization,
     recorded_outcome,
 )
+from memfluence.estimators.shapley import shapley_values
 from memfluence.estimators.shrunk import ShrunkInfluence, shrunk_influence
 from memfluence.estimators.significance import p_values, q_values
 from memfluence.estimators.smoothed import smoothed
@@ -31,11 +37,16 @@ __all__ = [
     "AdjustedInfluence",
     "Arms",
     "Block",
+    "CScores",
     "ClassBlock",
+    "Datamodels",
     "Difference",
     "Estimates",
     "Influence",
     "JointCounter",
+    "Judged",
+    "Judgement",
+    "Mean",
     "Memorization",
     "Memory",
     "RealInfluence",
@@ -43,19 +54,26 @@ __all__ = [
     "ShrunkInfluence",
     "TopK",
     "TopTests",
+    "Values",
     "adjusted_influence",
     "adjusted_memorization",
     "arms",
     "ask",
+    "banzhaf_values",
+    "c_scores",
     "chosen_influence",
     "chosen_memorization",
+    "chosen_tests",
     "class_members",
+    "datamodels",
     "difference",
     "influence",
     "joint_counts_reference",
+    "judge_scores",
     "lemma_bound",
     "lemma_estimate",
     "lemma_trials",
+    "mean_utility",
     "memorization",
     "memorization_of",
     "p_values",
@@ -63,6 +81,7 @@ __all__ = [
     "real_influence",
     "real_memorization",
     "recorded_outcome",
+    "shapley_values",
     "shrunk_influence",
     "smoothed",
 ]

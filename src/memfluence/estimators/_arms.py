@@ -77,6 +77,11 @@ def arms(trials: Trials, kinds: Sequence[Kind], keep: float | None = None) -> Ar
     if sorted(sides) == ["in", "out"]:
         in_kind, out_kind = of_keep if sides[0] == "in" else of_keep[::-1]
         return _counted(_of_kind(trials, in_kind), _of_kind(trials, out_kind), chosen)
+    if sides == ["neither"]:
+        raise InputError(
+            "Trials of the uniform design cannot be compared by whether they kept an example, since those that did are"
+            " larger; they give Shapley values ('memfluence values'), and for this make a run of another design."
+        )
     raise InputError(
         f"The kinds of trial with keep {chosen} must be one that serves both arms, or one for each arm; got {sides};"
         " select the trials of one design first."

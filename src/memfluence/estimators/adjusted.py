@@ -216,13 +216,13 @@ class AdjustedInfluence(Estimates):
 
     def _values(self, train: np.ndarray, test: np.ndarray) -> np.ndarray:
         """Estimates (test, train)."""
-        values = np.empty((len(test), len(train)))
+        values = np.full((len(test), len(train)), np.nan)
         for label in np.unique(self._labels[1][test]):
             own = np.flatnonzero(self._labels[1][test] == label)
             members, fitted = self._fitted(int(label))
             place = np.searchsorted(members, test[own])
             for which, fit in enumerate(fitted.fits):
-                for share in self._shares:
+                for share in np.unique(fitted.share[place]).tolist():
                     some = np.flatnonzero((fitted.which[place] == which) & (fitted.share[place] == share))
                     if len(some):
                         values[own[some]] = self._adjusted(train, fit, share, fitted, place[some]).T

@@ -37,7 +37,7 @@ def chosen_memorization(
     outcome: "str | np.ndarray",
     estimator: str,
 ) -> Memorization | RealMemorization:
-    _check(estimator)
+    _check(estimator, store)
     if estimator == "shrunk":
         raise InputError("The estimator 'shrunk' is for influence; choose plain or adjusted for memorization.")
     values = _values(store, trials, outcome, "train")
@@ -56,7 +56,7 @@ def chosen_influence(
     estimator: str,
     memory: str | int | None,
 ) -> Estimates:
-    _check(estimator)
+    _check(estimator, store)
     values = _values(store, trials, outcome, "test")
     if estimator == "shrunk":
         if values is not None:
@@ -69,9 +69,14 @@ def chosen_influence(
     return real_influence(trials, kinds, values, keep, memory=memory)
 
 
-def _check(estimator: str) -> None:
+def _check(estimator: str, store: "TrialStore") -> None:
     if estimator not in ESTIMATORS:
         raise InputError(f"The 'estimator' must be one of {', '.join(ESTIMATORS)}. Got {estimator!r} instead.")
+    if estimator == "adjusted" and "groups" in (store.info.plan or {}).get("options", {}):
+        raise InputError(
+            "The adjusted estimator needs examples that are kept independently of each other, but this run's are in"
+            " groups; leave out the estimator."
+        )
 
 
 def _values(store: "TrialStore", trials: Trials, outcome: "str | np.ndarray", split: str) -> np.ndarray | None:

@@ -1,16 +1,29 @@
 """What to look at: findings that people act on, selected from the estimates, and how far to trust the selection."""
 
 from memfluence.findings.cross_fit import CrossFit, cross_fitted_pairs
+from memfluence.findings.duplicates import Duplicates, train_test_duplicates
+from memfluence.findings.groups import GroupScores, group_scores, group_trials
 from memfluence.findings.growth import trials_needed
+from memfluence.findings.membership import Attack, membership_attack
+from memfluence.findings.mislabels import Mislabels, likely_mislabels
 from memfluence.findings.pairs import Pairs, high_influence_pairs
 from memfluence.findings.stability import Stability, pair_stability
 
 __all__ = [
+    "Attack",
     "CrossFit",
+    "Duplicates",
+    "GroupScores",
+    "Mislabels",
     "Pairs",
     "Stability",
     "cross_fitted_pairs",
+    "group_scores",
+    "group_trials",
     "high_influence_pairs",
+    "likely_mislabels",
+    "membership_attack",
     "pair_stability",
+    "train_test_duplicates",
     "trials_needed",
 ]

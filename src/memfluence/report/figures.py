@@ -4,21 +4,17 @@ Vector or PNG by the file's suffix. Sizes are in inches at which the text is 7 t
 unscaled; the colours are Okabe and Ito's, which colour-blind readers can tell apart.
 """
 
-import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memfluence.datasets import Dataset, to_images
+from memfluence.datasets import Dataset
 from memfluence.errors import InputError
+from memfluence.report._drawing import BLUE, GREY, INK, ORANGE, SOFT, about, draw, new_figure, pictures
 from memfluence.report._examples import CARRIED, INFLUENCE, MEMORIZED, Example, carriers_of
 from memfluence.report._histogram import histogram
-from memfluence.report._inputs import TINY
-from memfluence.report._wording import class_name, count, error, percent, short_name, shortened, value
-from memfluence.store import write_whole
+from memfluence.report._wording import class_name, count, error, percent, shortened, value
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -26,20 +22,6 @@ if TYPE_CHECKING:
     from memfluence.runs import Run
 
 __all__ = ["histogram_figure", "pairs_figure"]
-
-ORANGE, BLUE, GREY, INK, SOFT = "#d55e00", "#0072b2", "#918b81", "#1f1e1c", "#66625c"
-STYLE: dict[str, Any] = {
-    "font.size": 8,
-    "text.color": INK,
-    "axes.edgecolor": SOFT,
-    "axes.labelcolor": INK,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "memfluence",  # the same ids every time
-    "pdf.fonttype": 42,
-}
-METADATA = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # same run, same bytes
 
 # Inches of the figure of pairs: an image, the lines below it, the lines above all; where its columns begin.
 CELL, TEXT, HEAD, WIDTH = 0.94, 0.44, 0.86, 6.1
@@ -58,11 +40,11 @@ def pairs_figure(run: "Run", dataset: Dataset, path: Path, rows: int = 5, *, kee
     carriers = carriers_of(run, pairs, rows, keep, spread=True)
     if not carriers:
         raise InputError(f"There are no pairs to draw. {pairs.warning}")
-    train = _images(dataset, dataset.x_train, [carrier.train for carrier in carriers])
-    test = _images(dataset, dataset.x_test, [one for carrier in carriers for one in carrier.tests])
+    train = pictures(dataset, dataset.x_train, [carrier.train.index for carrier in carriers])
+    test = pictures(dataset, dataset.x_test, [one.index for carrier in carriers for one in carrier.tests])
     height = HEAD + len(carriers) * (CELL + TEXT)
-    with _figure(path, WIDTH, height) as figure:
-        _heading(figure, _about(run), height)
+    with new_figure(path, WIDTH, height) as figure:
+        _heading(figure, about(run), height)
         for row, carrier in enumerate(carriers):
             top = height - HEAD - row * (CELL + TEXT)
             name = shortened(class_name(dataset.class_names[carrier.train.label]), NAME_LETTERS)
@@ -78,7 +60,7 @@ def histogram_figure(run: "Run", path: Path, *, keep: float | None = None) -> Pa
     """How many training examples have which memorization, with the threshold of 0.25. Gives `path`."""
     chart = histogram(run.estimate_memorization(keep).value)
     memorized = int(chart.counts[chart.edges[:-1] >= MEMORIZED].sum())
-    with _figure(path, 5.5, 2.6) as figure:
+    with new_figure(path, 5.5, 2.6) as figure:
         axes = figure.add_axes((0.13, 0.19, 0.84, 0.62))
         colours = [ORANGE if edge >= MEMORIZED else GREY for edge in chart.edges[:-1]]
         axes.bar(chart.edges[:-1], chart.counts, np.diff(chart.edges), align="edge", color=colours, edgecolor="white")
@@ -98,46 +80,8 @@ def histogram_figure(run: "Run", path: Path, *, keep: float | None = None) -> Pa
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_xlabel("memorization")
         axes.set_ylabel("training examples\n(log scale)")
-        figure.text(0.13, 0.92, _about(run), color=SOFT)
+        figure.text(0.13, 0.92, about(run), color=SOFT)
     return path
-
-
-@contextmanager
-def _figure(path: Path, width: float, height: float) -> "Iterator[Figure]":
-    """A figure of that many inches, saved to `path` when the block ends."""
-    import matplotlib
-    from matplotlib.figure import Figure  # without pyplot: no window, nothing global
-
-    if path.suffix not in METADATA:
-        raise InputError(f"{path} must end in one of {', '.join(METADATA)}; got {path.suffix or 'no suffix'!r}.")
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # not the reader's own settings, so that the same run gives the same figure
-        settings: Any = matplotlib.rcParams
-        settings.update(STYLE)
-        figure = Figure(figsize=(width, height), facecolor="white")
-        yield figure
-        content = io.BytesIO()
-        figure.savefig(content, format=path.suffix[1:], dpi=200, metadata=METADATA[path.suffix])
-        write_whole(path, content.getvalue())
-
-
-def _about(run: "Run") -> str:
-    """What the figure is about, n and t included."""
-    learner = (run.info.learner or {}).get("name")
-    name = short_name(str(run.info.dataset["name"]))
-    what = ", ".join(part for part in (name, learner) if part)
-    return f"{what}{': ' if what else ''}{count(run.info.n_train)} training examples, {count(len(run.trials))} models"
-
-
-def _images(dataset: Dataset, inputs: Any, examples: Sequence[Example]) -> dict[int, np.ndarray]:
-    """The examples' pictures by index, (h, w) or (h, w, 3) uint8 each."""
-    rows = [example.index for example in examples]
-    images = to_images(inputs, dataset.value_range, np.array(rows))
-    if images is None:
-        raise InputError(
-            f"{dataset.name} holds no images, so its pairs cannot be drawn; 'memfluence report' shows them."
-        )
-    return dict(zip(rows, images))
 
 
 def _heading(figure: "Figure", about: str, height: float) -> None:
@@ -160,10 +104,7 @@ def _cell(
 ) -> None:
     """An image with its value below; x and top in inches from the lower left corner."""
     height = figure.get_figheight()
-    axes = figure.add_axes((x / WIDTH, (top - CELL) / height, CELL / WIDTH, CELL / height), anchor="SW")
-    scaling = "bicubic" if max(image.shape[:2]) <= TINY else "nearest"
-    axes.imshow(image, cmap="gray", vmin=0, vmax=255, interpolation=scaling)
-    axes.set_axis_off()
+    draw(figure, x, top, CELL, image)
     rounds_up = round(example.value, 2) >= INFLUENCE > example.value  # 0.148 is grey, so it must not read 0.15
     number = f"{value(example.value, 3 if rounds_up else 2)} ± {error(example.stderr)}"
     rates = f"{note}{percent(example.accuracy_out)} → {percent(example.accuracy_in)}"

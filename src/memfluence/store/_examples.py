@@ -11,7 +11,7 @@ from memfluence.errors import StoreError
 from memfluence.store._arrow import as_array, content_digest, open_parquet, read_bytes, read_columns
 from memfluence.store._files import file_errors, publish
 
-__all__ = ["read_labels", "write_examples"]
+__all__ = ["read_groups", "read_labels", "write_examples"]
 
 
 def write_examples(
@@ -20,8 +20,12 @@ def write_examples(
     y_test: np.ndarray,
     train_ids: Sequence[str] | None = None,
     test_ids: Sequence[str] | None = None,
+    groups: tuple[np.ndarray, Sequence[str]] | None = None,
 ) -> str:
-    """Publish the file (once, whoever comes first) and return its name."""
+    """Publish the file (once, whoever comes first) and return its name.
+
+    `groups` are the code of each training example's group and the groups' names; test examples have -1 and no name.
+    """
     n_train, n_test = len(y_train), len(y_test)
     columns = {
         "split": pa.array(["train"] * n_train + ["test"] * n_test).dictionary_encode(),
@@ -30,6 +34,10 @@ def write_examples(
     }
     if train_ids is not None and test_ids is not None:
         columns["id"] = pa.array([*map(str, train_ids), *map(str, test_ids)], pa.string())
+    if groups is not None:
+        codes, names = groups
+        columns["group"] = pa.array(np.concatenate([codes, np.full(n_test, -1)]).astype(np.int32))
+        columns["group_name"] = pa.array([*(names[code] for code in codes), *[""] * n_test]).dictionary_encode()
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table(columns), sink, compression="zstd", write_page_checksum=True)
     content = sink.getvalue().to_pybytes()
@@ -39,13 +47,27 @@ def write_examples(
 
 
 def read_labels(path: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Codes of the training and of the test labels, verified against the digest in the file's name."""
+    """Codes of the training and of the test labels."""
+    table = _read(path, ["split", "label"])
+    is_train = as_array(table["split"]) == "train"
+    labels = as_array(table["label"]).astype(np.int64)
+    return labels[is_train], labels[~is_train]
+
+
+def read_groups(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The code of each training example's group, and the groups' names."""
+    table = _read(path, ["split", "group", "group_name"])
+    is_train = as_array(table["split"]) == "train"
+    codes = as_array(table["group"])[is_train].astype(np.int64)
+    _, first = np.unique(codes, return_index=True)
+    return codes, tuple(as_array(table["group_name"])[is_train][first].tolist())
+
+
+def _read(path: Path, columns: list[str]) -> pa.Table:
+    """Some columns, verified against the digest in the file's name."""
     with file_errors(f"reading {path}"):
         content = read_bytes(path)
     if content_digest(content) != path.stem.rpartition("-")[2]:
         raise StoreError(f"{path} is torn or altered; restore it from a copy of the run.")
     with open_parquet(content) as file:
-        table = read_columns(file, ["split", "label"])
-    is_train = as_array(table["split"]) == "train"
-    labels = as_array(table["label"]).astype(np.int64)
-    return labels[is_train], labels[~is_train]
+        return read_columns(file, columns)

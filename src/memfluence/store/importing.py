@@ -184,7 +184,7 @@ def _info_from_run(file: TrialsFile) -> RunInfo:
 
 def _is_kind(kind: Kind) -> bool:
     return (
-        kind.arm in ("both", "in", "out")
+        kind.arm in ("both", "in", "out", "neither")
         and isinstance(kind.subset_size, int | None)
         and isinstance(kind.keep, float | int | None)
     )

@@ -22,7 +22,7 @@ import numpy as np
 from memfluence.errors import InputError, RunMismatchError, StoreError
 from memfluence.records import Failure, Outcome, Trials
 from memfluence.store import segments
-from memfluence.store._examples import read_labels, write_examples
+from memfluence.store._examples import read_groups, read_labels, write_examples
 from memfluence.store._files import PARTIAL_PREFIX, file_errors, publish, remove_stale_partials
 from memfluence.store._merge import merge
 from memfluence.store.checkpoints import CheckpointFiles
@@ -67,6 +67,7 @@ class TrialStore:
         y_test: np.ndarray,
         train_ids: Sequence[str] | None = None,
         test_ids: Sequence[str] | None = None,
+        groups: tuple[np.ndarray, Sequence[str]] | None = None,
     ) -> "TrialStore":
         """A new run at `path`, or the equal run that is there, grown to `info.trials` if it had fewer.
 
@@ -80,7 +81,7 @@ class TrialStore:
             with file_errors(f"creating {directory}"):
                 for part in ("trials", "failures"):
                     (directory / part).mkdir(parents=True, exist_ok=True)
-            name = write_examples(directory, y_train, y_test, train_ids, test_ids)
+            name = write_examples(directory, y_train, y_test, train_ids, test_ids, groups)
             complete = replace(info, dataset={**info.dataset, "examples": name})
             if not write_run_file(directory, complete, replace_existing=False):
                 there = cls.open(directory)
@@ -205,6 +206,12 @@ class TrialStore:
     def labels(self) -> tuple[np.ndarray, np.ndarray]:
         """Label codes of the training and of the test examples."""
         return read_labels(self.path / str(self.info.dataset["examples"]))
+
+    def groups(self) -> tuple[np.ndarray, tuple[str, ...]]:
+        """The group of each training example, and the groups' names, where the plan kept whole groups."""
+        if "groups" not in ((self.info.plan or {}).get("options") or {}):
+            raise InputError(f"{self.path} has no groups; make a run with --groups (a .npy file, or an attribute).")
+        return read_groups(self.path / str(self.info.dataset["examples"]))
 
     def _segment_paths(self) -> list[Path]:
         with file_errors(f"listing {self.path / 'trials'}"):

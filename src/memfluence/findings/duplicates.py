@@ -1,0 +1,127 @@
+"""Train-test near-duplicates: training examples without which a test example is lost.
+
+Definition. Pairs (i, j) with mem(i) >= 0.25 and infl(i, j) >= 0.4. Influence that high "almost always" means
+"near duplicates or images from a set of photos taken together" (the paper's Sec. 3.2): the test example is right when i
+was kept and wrong when it was not, as if i itself were asked. Worth knowing before a test accuracy is believed.
+
+Estimator. Influence as in `estimators/influence.py`, by the same exact scan as for pairs; the list is in the order of
+the lower end of the 95% interval. `same_outcome` is the share of trials in which the models are right on both or wrong
+on both: 1 for an exact copy under a deterministic prediction.
+
+How many are chance? `expected_by_chance` counts the pairs that the same thresholds select from permuted masks, as for
+`findings/pairs.py`: about 1 of 109 for 138 trials on CIFAR-100.
+
+Failure cases. Duplicates that are easy, right with or without each other, or that come several at a time (any of them
+teaches the test example) have no influence and are not found: these are the duplicates that matter to the accuracy,
+not all. The interval of a pair does not know that the pair was selected. Estimates that the trials cannot give are
+never selected.
+
+Paper: Sec. 3.2; Barz and Denzler (2020) counted the near-duplicates of CIFAR-100.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from memfluence.errors import InputError
+from memfluence.estimators import Influence, Memory, arms, class_members, memorization_of
+from memfluence.estimators.counts import bits_at
+from memfluence.records import Kind, Trials
+from memfluence.seeding import generator
+
+__all__ = ["Duplicates", "train_test_duplicates"]
+
+
+@dataclass(frozen=True, eq=False)
+class Duplicates:
+    """Pairs of a training and a test example, the surest first; each array (pairs,)."""
+
+    train_index: np.ndarray  # int64
+    test_index: np.ndarray  # int64
+    train_label: np.ndarray  # int64 codes
+    test_label: np.ndarray
+    influence: np.ndarray
+    stderr: np.ndarray  # of the influence
+    lower: np.ndarray  # 95% interval of the influence
+    upper: np.ndarray
+    memorization: np.ndarray  # of the training example
+    same_outcome: np.ndarray
+    expected_by_chance: float  # pairs that permuted masks give at the same thresholds; NaN if not computed
+
+    def __len__(self) -> int:
+        return len(self.train_index)
+
+    def columns(self, classes: np.ndarray, top: int | None = None) -> dict[str, np.ndarray]:
+        """The first `top` rows as plain columns, labels as their owner wrote them."""
+        values = ("influence", "stderr", "lower", "upper", "memorization", "same_outcome")
+        found = {
+            "train_index": self.train_index,
+            "test_index": self.test_index,
+            "train_label": classes[self.train_label],
+            "test_label": classes[self.test_label],
+            **{name: getattr(self, name) for name in values},
+        }
+        return {name: column[:top] for name, column in found.items()}
+
+
+def train_test_duplicates(
+    trials: Trials,
+    kinds: Sequence[Kind],
+    train_labels: np.ndarray,  # (n_train,) codes
+    test_labels: np.ndarray,  # (n_test,) codes
+    *,
+    mem: float = 0.25,
+    infl: float = 0.4,
+    same_class: bool = True,
+    keep: float | None = None,
+    permutations: int = 2,
+    seed: int = 0,
+    memory: str | int | Memory | None = None,
+) -> Duplicates:
+    """All pairs at or above both thresholds, in the order of the lower end of their interval."""
+    for name, threshold in (("mem", mem), ("infl", infl)):
+        if not -1 <= threshold <= 1:
+            raise InputError(f"The '{name}' threshold must be between -1 and 1. Got {threshold!r} instead.")
+    chosen = arms(trials, kinds, keep)
+    memorized = memorization_of(chosen).value  # (n_train,)
+    candidates = np.flatnonzero(memorized >= mem)  # NaN is never at least anything
+    blocks = [(candidates, np.arange(len(test_labels)))]
+    if same_class:
+        members = class_members(train_labels[candidates], test_labels)
+        blocks = [(candidates[rows], columns) for _, rows, columns in members]
+    estimates = Influence(chosen, memory=memory)
+    train, test = estimates.at_least(infl, blocks)  # (pairs,)
+    found = estimates.at(train, test)
+    order = np.lexsort((test, train, -found.lower))
+    train, test = train[order], test[order]
+    del estimates  # and the words that it counts: permuted ones take their place
+    Memory.of(memory).check(bool(permutations) * chosen.in_trials.mask.nbytes, "permuted masks", "fewer trials")
+    by_chance = [
+        len(Influence(chosen.permuted(generator(seed, "permutation", number)), memory=memory).at_least(infl, blocks)[0])
+        for number in range(permutations)
+    ]
+    return Duplicates(
+        train_index=train,
+        test_index=test,
+        train_label=train_labels[train],
+        test_label=test_labels[test],
+        influence=found.value[order],
+        stderr=found.stderr[order],
+        lower=found.lower[order],
+        upper=found.upper[order],
+        memorization=memorized[train],
+        same_outcome=_same_outcome(chosen.in_trials, train, test),
+        expected_by_chance=float(np.mean(by_chance)) if by_chance else float("nan"),
+    )
+
+
+def _same_outcome(trials: Trials, train: np.ndarray, test: np.ndarray) -> np.ndarray:
+    """Share of the trials with equal outcomes, (pairs,)."""
+    share = np.empty(len(train))
+    at_once = max(1, 2**24 // max(1, len(trials)))
+    for start in range(0, len(train), at_once):
+        some = slice(start, start + at_once)
+        equal = bits_at(trials.train_correct, train[some]) == bits_at(trials.test_correct, test[some])
+        share[some] = equal.mean(axis=0)
+    return share

@@ -1,0 +1,107 @@
+"""Groups: what models lose when a whole group of examples is left out.
+
+Definition. From trials that keep or leave out whole groups G (`memfluence run --groups`):
+
+    mem(G)      = E[share of G's members that are right | G kept] - E[the same | G left out]
+    infl(G, j)  = P[right on test j | G kept] - P[right on test j | G left out]
+    accuracy(G) = the mean of infl(G, j) over all test examples: what the group adds to the test accuracy
+
+A cluster of duplicates is memorized as a group even where leaving out a single one changes nothing.
+
+Estimator. Differences of means between trials (Algorithm 1 with groups in place of examples): exact counts for infl,
+as for examples; for the two means, each trial contributes one number, the share of right members or test examples.
+
+Variance. infl has the errors of `estimators/intervals.py`; the means have Welch's (`estimators/real.py`). Members of
+a group share their trials, so nothing is gained from their number but what the mean of a trial shows.
+
+Failure cases. A run without groups has none to ask about. Welch's error is 0 where no two trials of an arm differ,
+which is no certainty. NaN where a group was always or never kept. With few groups, few distinct subsets exist; a
+value then describes these subsets, and no number of trials goes beyond them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from memfluence.errors import InputError
+from memfluence.estimators import RealMemorization, real_memorization
+from memfluence.estimators.counts import bits_at
+from memfluence.records import Kind, Trials
+
+__all__ = ["GroupScores", "group_scores", "group_trials"]
+
+
+@dataclass(frozen=True, eq=False)
+class GroupScores:
+    """What each group is worth; arrays of `memorization` and `accuracy` are (groups,)."""
+
+    names: tuple[str, ...]
+    sizes: np.ndarray  # (groups,) int64
+    memorization: RealMemorization  # mean_in and mean_out: share of right members
+    accuracy: RealMemorization  # mean_in and mean_out: test accuracy
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """Plain columns, one row per group."""
+        mem, test = self.memorization, self.accuracy
+        return {
+            "group": np.array(self.names),
+            "size": self.sizes,
+            "memorization": mem.value,
+            "stderr": mem.stderr,
+            "accuracy_in": mem.mean_in,
+            "accuracy_out": mem.mean_out,
+            "test_accuracy_gain": test.value,
+            "test_accuracy_gain_stderr": test.stderr,
+            "trials_in": mem.trials_in,
+            "trials_out": mem.trials_out,
+        }
+
+
+def group_trials(trials: Trials, codes: np.ndarray) -> Trials:
+    """The same trials with a column per group in place of a training example: which groups each of them kept.
+
+    Every estimator takes them. `train_correct` says whether all members of the group were right.
+    """
+    if codes.shape != (trials.n_train,):
+        raise InputError(f"There must be a group for each of {trials.n_train} training examples; got {codes.shape}.")
+    n_groups = int(codes.max()) + 1
+    _, first = np.unique(codes, return_index=True)
+    kept = bits_at(trials.mask, first)  # (trials, groups)
+    for start in range(0, trials.n_train, 4096):
+        some = np.arange(start, min(trials.n_train, start + 4096))
+        if (bits_at(trials.mask, some) != kept[:, codes[some]]).any():
+            raise InputError("Some trials kept a part of a group; groups need trials of 'memfluence run --groups'.")
+    right = _member_accuracy(trials, codes, n_groups) == 1
+    packed = [np.packbits(bits, axis=1, bitorder="little") for bits in (kept, right)]
+    return replace(trials, mask=packed[0], train_correct=packed[1], n_train=n_groups)
+
+
+def group_scores(
+    trials: Trials,
+    kinds: Sequence[Kind],
+    codes: np.ndarray,  # (n_train,) group of each training example
+    names: Sequence[str],
+    keep: float | None = None,
+) -> GroupScores:
+    """Memorization of each group, and what it adds to the test accuracy."""
+    grouped = group_trials(trials, codes)
+    members = _member_accuracy(trials, codes, grouped.n_train)  # (trials, groups)
+    right = np.array([np.unpackbits(bits).sum() for bits in trials.test_correct])  # (trials,), padding bits are 0
+    test = np.repeat(right[:, None] / trials.n_test, grouped.n_train, axis=1)  # (trials, groups)
+    return GroupScores(
+        tuple(names),
+        np.bincount(codes, minlength=grouped.n_train),
+        real_memorization(grouped, kinds, members, keep),
+        real_memorization(grouped, kinds, test, keep),
+    )
+
+
+def _member_accuracy(trials: Trials, codes: np.ndarray, n_groups: int) -> np.ndarray:
+    """Share of each group's members that each trial got right, (trials, groups)."""
+    sizes = np.bincount(codes, minlength=n_groups)
+    counts = np.empty((len(trials), n_groups))
+    for row, bits in enumerate(trials.train_correct):
+        right = np.unpackbits(bits, count=trials.n_train, bitorder="little")
+        counts[row] = np.bincount(codes, weights=right, minlength=n_groups)
+    return counts / sizes

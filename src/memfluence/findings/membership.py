@@ -1,0 +1,200 @@
+"""Membership inference: can it be told from a model's answer whether an example was in its training set?
+
+Definition. The likelihood ratio attack (LiRA) of Carlini et al. (2022, "Membership Inference Attacks From First
+Principles"). The attacker has the log-odds phi = log p/(1-p) that a target model gives an example's label, and shadow
+models that kept the example or left it out. With Gaussians fitted to phi of the shadow models, N(m_in, v_in) and
+N(m_out, v_out), the score of the example for that target is
+
+    online   log N(phi; m_in, v_in) - log N(phi; m_out, v_out)
+    offline  (phi - m_out) / sqrt(v_out)                           where no shadow model kept the example
+
+Estimator. The trials of a run are shadow and target models in turn: each trial is a target once, and its shadow
+models are all others but those of its cluster (models on the same mask, masks dealt in one block), so no trial is
+ever on both sides. Kept examples are the members, held-out ones the non-members. Variances are those of the example
+where it has at least 32 shadow models on each side (`variance="auto"`); with fewer, one variance for all examples on
+each side is steadier.
+
+Vulnerability of an example: `separation`, (m_in - m_out) over the root mean of the variances, from all trials, and
+`detected`, in what share of the target models that kept it the online attack calls it a member at a false positive
+rate of 1%.
+
+Variance. `findings/roc.py`: a bootstrap over target models. The separation's standard error is sqrt(1/a + 1/b), and
+d**2 / (2(a + b - 2)) more inside the root where the variance is the example's own.
+
+Failure cases. It needs `--record logit`. The attack knows the training data's distribution as well as can be (the
+shadow models come from the very same examples), so it is an upper estimate of what an outsider can do by this method;
+other attacks may do better. Log-odds that are far from Gaussian (a forest's votes) make the ratio wrong, though the
+rates stay honest, because they are measured on target models. An example with too few shadow models has no score.
+Over a handful of examples the area of an attack that finds nothing lies below 1/2 (0.39 for one example and 30
+trials), because a target is missing from just the mean that it would pull its way; from 50 examples on that is gone.
+Scores of all targets are held at once, some 30 bytes for each trial and training example.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from memfluence.errors import InputError
+from memfluence.estimators import Arms, arms
+from memfluence.estimators.counts import bits_at
+from memfluence.findings.roc import Roc, receiver
+from memfluence.records import Kind, Trials
+
+__all__ = ["Attack", "Variance", "membership_attack"]
+
+Variance = Literal["auto", "example", "pooled"]
+ENOUGH = 32  # shadow models on each side for a variance of the example's own; Carlini et al. take 64 in all
+AT_ONCE = 2**20  # log-odds held in some dozens of float64 arrays
+DETECTED_AT = 0.01
+
+
+@dataclass(frozen=True, eq=False)
+class Attack:
+    """What the attack achieves, and on which training examples, each array (n_train,)."""
+
+    online: Roc
+    offline: Roc
+    variance: Variance  # "example" or "pooled"
+    targets: int
+    shadows: int  # models that each target is compared with
+    separation: np.ndarray
+    stderr: np.ndarray  # of the separation
+    detected: np.ndarray
+    trials_in: np.ndarray  # int64
+    trials_out: np.ndarray  # int64
+
+
+def membership_attack(
+    trials: Trials,
+    kinds: Sequence[Kind],
+    logits: np.ndarray,  # (trials, n_train) log-odds of the label
+    keep: float | None = None,
+    *,
+    variance: Variance = "auto",
+    resamples: int = 400,
+    seed: int = 0,
+) -> Attack:
+    """Attack each trial with the others as shadow models."""
+    if logits.shape != (len(trials), trials.n_train):
+        raise InputError(
+            f"The log-odds must have the shape (trials, n_train) = {(len(trials), trials.n_train)}; got {logits.shape}."
+        )
+    if variance not in ("auto", "example", "pooled"):
+        raise InputError(f"The 'variance' must be auto, example or pooled. Got {variance!r} instead.")
+    chosen = arms(trials, kinds, keep)
+    rows = np.searchsorted(trials.numbers, np.union1d(chosen.in_trials.numbers, chosen.out_trials.numbers))
+    some, logits = trials.select(rows), logits[rows]
+    cluster = some.numbers // some.cluster  # (models,)
+    if len(np.unique(cluster)) < 3:
+        raise InputError("An attack needs at least three independent trials: a target and shadow models; run more.")
+    if variance == "auto":
+        fewest = np.minimum(chosen.trials_in, chosen.trials_out)  # (n_train,)
+        variance = "example" if np.median(fewest) > ENOUGH else "pooled"
+    pooled = _pooled_variances(some, logits, cluster) if variance == "pooled" else None
+    online, offline = (np.empty((len(some), trials.n_train), np.float32) for _ in range(2))
+    for columns, values, shadow in _shadows(some, logits, cluster):
+        online[:, columns], offline[:, columns] = _scores(values, shadow, pooled)
+    member = bits_at(some.mask, np.arange(trials.n_train)) == 1  # (models, n_train)
+    rocs = [receiver(scores, member, cluster, resamples=resamples, seed=seed) for scores in (online, offline)]
+    caught = member & (online > rocs[0].threshold[DETECTED_AT])
+    with np.errstate(invalid="ignore"):  # 0 / 0: never kept
+        detected = caught.sum(axis=0) / (member & ~np.isnan(online)).sum(axis=0)
+    separation, stderr = _separation(some, logits, chosen, variance)
+    _, sizes = np.unique(cluster, return_counts=True)
+    return Attack(
+        online=rocs[0],
+        offline=rocs[1],
+        variance=variance,
+        targets=len(some),
+        shadows=len(some) - int(sizes.max()),
+        separation=separation,
+        stderr=stderr,
+        detected=detected,
+        trials_in=chosen.trials_in,
+        trials_out=chosen.trials_out,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Moments:
+    """Number, mean and sum of squares about the mean of the shadow models' log-odds, in and out: (2, ..., examples)."""
+
+    count: np.ndarray
+    mean: np.ndarray
+    squares: np.ndarray
+
+    @property
+    def variance(self) -> np.ndarray:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(np.where(self.count > 1, self.squares / (self.count - 1), np.nan))
+
+
+def _columns(trials: Trials, logits: np.ndarray) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+    """Examples some at a time: which, whether each model kept them, their log-odds about their mean."""
+    at_once = max(1, AT_ONCE // max(1, len(trials)))
+    for start in range(0, trials.n_train, at_once):
+        columns = slice(start, min(trials.n_train, start + at_once))
+        values = logits[:, columns].astype(float)  # (models, some)
+        values -= values.mean(axis=0)
+        yield columns, bits_at(trials.mask, np.arange(columns.start, columns.stop)) == 1, values
+
+
+def _sums(kept: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Number, sum and sum of squares (3, 2, models, some) of what each model adds to the kept and to the others."""
+    parts = [np.stack([side, values * side, values * values * side]) for side in (kept.astype(float), 1.0 - kept)]
+    return np.stack(parts, axis=1)
+
+
+def _moments(sums: np.ndarray) -> _Moments:
+    count, total, squares = sums
+    with np.errstate(invalid="ignore", divide="ignore"):  # no shadow model on that side
+        mean = total / count
+        return _Moments(count, mean, np.maximum(squares - total * mean, 0.0))  # rounding must not go below 0
+
+
+def _shadows(trials: Trials, logits: np.ndarray, cluster: np.ndarray) -> Iterator[tuple[slice, np.ndarray, _Moments]]:
+    """For some examples at a time: their log-odds, and moments (2, models, some) of each target's shadow models."""
+    _, first, which = np.unique(cluster, return_index=True, return_inverse=True)
+    for columns, kept, values in _columns(trials, logits):
+        sums = np.add.reduceat(_sums(kept, values), first, axis=2)  # (3, 2, clusters, some)
+        others = sums.sum(axis=2, keepdims=True) - sums  # all but the target's own cluster
+        yield columns, values, _moments(others[:, :, which])
+
+
+def _pooled_variances(trials: Trials, logits: np.ndarray, cluster: np.ndarray) -> np.ndarray:
+    """One variance for all examples, in and out, from each target's shadow models: (2, models, 1)."""
+    squares, freedom = np.zeros((2, 2, len(trials)))
+    for _, _, shadow in _shadows(trials, logits, cluster):
+        squares += np.nansum(shadow.squares, axis=2)
+        freedom += np.maximum(shadow.count - 1, 0).sum(axis=2)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray((squares / freedom)[:, :, None])
+
+
+def _scores(values: np.ndarray, shadow: _Moments, pooled: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """(online, offline) scores (models, some); NaN where the shadow models cannot say."""
+    variance = shadow.variance if pooled is None else pooled
+    variance = np.where(variance > 0, variance, np.nan)
+    distance = (values - shadow.mean) ** 2 / variance  # (2, models, some)
+    online = 0.5 * (distance[1] - distance[0] + np.log(variance[1]) - np.log(variance[0]))
+    return online, (values - shadow.mean[1]) / np.sqrt(variance[1])
+
+
+def _separation(trials: Trials, logits: np.ndarray, chosen: Arms, variance: Variance) -> tuple[np.ndarray, np.ndarray]:
+    """(m_in - m_out) / s of every example from all trials, and its standard error."""
+    parts = [_moments(_sums(kept, values).sum(axis=2)) for _, kept, values in _columns(trials, logits)]
+    mean, squares, count = (
+        np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("mean", "squares", "count")
+    )  # (2, n_train)
+    own = 0.0
+    with np.errstate(invalid="ignore", divide="ignore"):
+        if variance == "pooled":
+            spread = np.sqrt((np.nansum(squares, axis=1) / np.maximum(count - 1, 0).sum(axis=1)).mean())
+        else:
+            spread = np.sqrt(_Moments(count, mean, squares).variance.mean(axis=0))
+        value = (mean[0] - mean[1]) / spread
+        if variance == "example":
+            own = value**2 / (2 * (chosen.sample_in + chosen.sample_out - 2))
+        return value, np.sqrt(1 / chosen.sample_in + 1 / chosen.sample_out + own)

@@ -1,0 +1,138 @@
+"""Likely mislabels: training examples whose label models that did not see them reject.
+
+Definition. A wrong label cannot be told from the other examples, so a model that left the example out gets it "wrong",
+and one that kept it gets it right only by memorizing it: accuracy_out near 0, accuracy_in near 1. Where predictions
+were recorded (`--record prediction`), held-out models also say what they see instead. An example whose label is right
+but which is rare or ambiguous is held-out wrong, too; what sets a mislabel apart is that held-out models agree on
+*one* other label. That label is the `suggestion`, and `agreement` the share of held-out models that give it.
+
+Ranking. By the lower end of a 95% interval (Wilson) for a share of the held-out models: of those that agree on the
+suggestion, or, without predictions, of those that are wrong. So few held-out models cannot lead the list. Ties go to
+the higher accuracy_in (kept right), then to the lower index.
+
+Memorization itself is shown but does not rank: a learner that does not fit every example leaves many mislabels wrong
+even when kept, so their memorization is low. `benchmarks/mislabels.py` plants label flips and gives the precision of
+each rule (`docs/findings.md`).
+
+Variance. Shares of `trials_out` independent models (masks, where several models share one): Wilson's interval, and
+the standard error after one success and one failure are added. The suggestion is the most common of several labels,
+so its agreement is biased upwards where held-out models scatter; near 1 the bias is gone. The end of a list is
+selected among many, which no single interval knows.
+
+Failure cases. An example that was never left out has no score (NaN) and comes last. Two classes that the learner
+confuses systematically look like mislabels of each other: look at the pictures.
+
+Paper: Sec. 3 finds mislabels among the memorized examples; the agreement of held-out models is what confident learning
+(Northcutt et al. 2021) takes from cross-validation.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from memfluence.errors import InputError
+from memfluence.estimators import Arms, arms, memorization_of
+from memfluence.estimators.counts import bits_at
+from memfluence.estimators.intervals import wilson_interval
+from memfluence.records import Kind, Trials
+
+__all__ = ["Agreement", "Mislabels", "likely_mislabels"]
+
+PREDICTIONS_AT_ONCE = 2**23  # held in a few arrays of 8 bytes each
+
+
+@dataclass(frozen=True, eq=False)
+class Agreement:
+    """What held-out models say instead of the label, each array (n_train,) in the order of the list."""
+
+    suggestion: np.ndarray  # int64 code of the most common other label; the label itself where no model gives another
+    share: np.ndarray  # of the held-out models that give it
+    stderr: np.ndarray
+    lower: np.ndarray  # 95% interval
+    upper: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Mislabels:
+    """All training examples, the likeliest mislabel first; each array (n_train,)."""
+
+    index: np.ndarray  # int64
+    label: np.ndarray  # int64 code
+    score: np.ndarray  # what ranks: the lower end of the share of held-out models that reject the label
+    memorization: np.ndarray
+    stderr: np.ndarray  # of the memorization
+    accuracy_in: np.ndarray
+    accuracy_out: np.ndarray
+    trials_out: np.ndarray  # int64
+    agreement: Agreement | None  # None where predictions were not recorded
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def columns(self, classes: np.ndarray, top: int | None = None) -> dict[str, np.ndarray]:
+        """The first `top` rows as plain columns, labels as their owner wrote them."""
+        own = ("score", "memorization", "stderr", "accuracy_in", "accuracy_out", "trials_out")
+        found = {"index": self.index, "label": classes[self.label], **{name: getattr(self, name) for name in own}}
+        if (said := self.agreement) is not None:
+            found |= {"suggestion": classes[said.suggestion], "agreement": said.share}
+            found |= {f"agreement_{name}": getattr(said, name) for name in ("stderr", "lower", "upper")}
+        return {name: column[:top] for name, column in found.items()}
+
+
+def likely_mislabels(
+    trials: Trials,
+    kinds: Sequence[Kind],
+    labels: np.ndarray,  # (n_train,) codes
+    n_classes: int,
+    predictions: np.ndarray | None = None,  # (trials, n_train) codes; n_classes means 'none of them'
+    keep: float | None = None,
+) -> Mislabels:
+    """Every training example, ranked by how surely held-out models reject its label."""
+    if predictions is not None and predictions.shape != (len(trials), trials.n_train):
+        raise InputError(
+            f"The predictions must have the shape (trials, n_train) = {(len(trials), trials.n_train)};"
+            f" got {predictions.shape}."
+        )
+    chosen = arms(trials, kinds, keep)
+    found = memorization_of(chosen)
+    said = None
+    if predictions is None:
+        score = wilson_interval(1 - found.accuracy_out, chosen.sample_out)[0]  # (n_train,)
+    else:
+        rows = np.searchsorted(trials.numbers, chosen.out_trials.numbers)
+        said = _agreement(chosen, labels, n_classes, predictions[rows])
+        score = said.lower
+    order = np.lexsort((-found.accuracy_in, -score))  # stable, and NaN last
+    return Mislabels(
+        index=order,
+        label=labels[order],
+        score=score[order],
+        memorization=found.value[order],
+        stderr=found.stderr[order],
+        accuracy_in=found.accuracy_in[order],
+        accuracy_out=found.accuracy_out[order],
+        trials_out=found.trials_out[order],
+        agreement=said and Agreement(**{name: values[order] for name, values in vars(said).items()}),
+    )
+
+
+def _agreement(chosen: Arms, labels: np.ndarray, n_classes: int, predictions: np.ndarray) -> Agreement:
+    """The most common other label among the predictions of the models that left each example out."""
+    suggestion, votes = labels.copy(), np.zeros(len(labels), dtype=np.int64)
+    n_codes = n_classes + 1
+    at_once = max(1, PREDICTIONS_AT_ONCE // max(len(predictions), n_codes))
+    for start in range(0, len(labels), at_once):
+        some = np.arange(start, min(len(labels), start + at_once))
+        held_out = bits_at(chosen.out_trials.mask, some) == 0  # (trials, some)
+        cells = predictions[:, some].astype(np.int64) + n_codes * np.arange(len(some))  # (trials, some)
+        counts = np.bincount(cells[held_out], minlength=n_codes * len(some)).reshape(len(some), n_codes)
+        counts[np.arange(len(some)), labels[some]] = counts[:, n_classes] = 0
+        votes[some] = counts.max(axis=1)
+        suggestion[some] = np.where(votes[some] > 0, counts.argmax(axis=1), labels[some])  # ties: the lower class
+    n = chosen.sample_out
+    with np.errstate(invalid="ignore"):  # 0 / 0: never left out
+        share = votes / chosen.trials_out
+    lower, upper = wilson_interval(share, n)
+    shrunk = (share * n + 1) / (n + 2)
+    return Agreement(suggestion, share, np.sqrt(shrunk * (1 - shrunk) / (n + 2)), lower, upper)

@@ -1,0 +1,93 @@
+"""Likely mislabels: equal to a loop over examples and models, ranked as stated, and planted flips come first."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import memfluence as mf
+from memfluence.errors import InputError
+from memfluence.estimators import memorization
+from memfluence.estimators.intervals import wilson_interval
+from memfluence.findings import likely_mislabels
+from memfluence.records import Kind, Trials
+
+BOTH = (Kind(0.6, None),)
+N_CLASSES = 4
+
+
+def make_world(trials=50, n_train=24, seed=0, repeats=1):
+    """Random predictions in which a kept example is mostly right; code N_CLASSES is 'none of them'."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, N_CLASSES, n_train)
+    mask = (rng.random((trials, n_train)) < 0.6)[np.arange(trials) // repeats * repeats]
+    mask[:, 0], mask[:, 1] = True, False  # never left out, never kept
+    predictions = rng.integers(0, N_CLASSES + 1, (trials, n_train)).astype(np.uint8)
+    predictions = np.where(mask & (rng.random(mask.shape) < 0.8), labels, predictions)
+    predictions[:, 2] = labels[2]  # nobody ever says anything else
+    correct = predictions == labels
+    packed = [np.packbits(bits, axis=1, bitorder="little") for bits in (mask, correct, correct[:, :3])]
+    kinds = np.zeros(trials, np.int16)
+    return Trials(np.arange(trials), kinds, *packed, n_train, 3, repeats), labels, predictions, mask
+
+
+@pytest.mark.parametrize("at_once", [2**23, 300])
+@pytest.mark.parametrize("repeats", [1, 2])
+def test_agreement_equals_a_loop(monkeypatch, at_once, repeats):
+    monkeypatch.setattr("memfluence.findings.mislabels.PREDICTIONS_AT_ONCE", at_once)
+    trials, labels, predictions, mask = make_world(repeats=repeats)
+    found = likely_mislabels(trials, BOTH, labels, N_CLASSES, predictions)
+    for place, i in enumerate(found.index):
+        said = [int(code) for code in predictions[~mask[:, i], i]]
+        others = Counter(code for code in said if code not in (labels[i], N_CLASSES))
+        best = min(others, key=lambda code: (-others[code], code)) if others else labels[i]
+        assert found.agreement.suggestion[place] == best
+        if said:
+            share = others[best] / len(said)
+            assert found.agreement.share[place] == share
+            masks = len(said) // repeats
+            low, high = wilson_interval(np.array(share), np.array(masks))
+            assert found.agreement.lower[place] == found.score[place] == low
+            assert found.agreement.upper[place] == high
+            shrunk = (share * masks + 1) / (masks + 2)
+            assert found.agreement.stderr[place] == pytest.approx(np.sqrt(shrunk * (1 - shrunk) / (masks + 2)))
+    assert found.index[-1] == 0  # never left out: no score
+    assert np.isnan(found.score[-1])
+
+
+@pytest.mark.parametrize("with_predictions", [True, False])
+def test_the_order_is_by_score_then_kept_right_then_index(with_predictions):
+    trials, labels, predictions, _ = make_world(trials=9)
+    found = likely_mislabels(trials, BOTH, labels, N_CLASSES, predictions if with_predictions else None)
+    mem = memorization(trials, BOTH)
+    np.testing.assert_array_equal(np.sort(found.index), np.arange(24))
+    np.testing.assert_array_equal(found.label, labels[found.index])
+    np.testing.assert_array_equal(found.memorization, mem.value[found.index])
+    np.testing.assert_array_equal(found.accuracy_out, mem.accuracy_out[found.index])
+    keys = [(-s, -a, i) for s, a, i in zip(found.score, found.accuracy_in, found.index) if not np.isnan(s + a)]
+    assert keys == sorted(keys)
+    if not with_predictions:
+        expected = wilson_interval(1 - mem.accuracy_out, mem.trials_out)[0]
+        np.testing.assert_array_equal(found.score, expected[found.index])
+        assert found.agreement is None
+
+
+def test_predictions_of_another_shape_are_refused():
+    trials, labels, predictions, _ = make_world()
+    with pytest.raises(InputError, match=r"shape \(trials, n_train\)"):
+        likely_mislabels(trials, BOTH, labels, N_CLASSES, predictions[:, :5])
+
+
+def test_planted_flips_come_first(tmp_path):
+    """40 of 400 labels flipped: of the first 40 of the list at least 90% are those, with the right suggestion."""
+    data = mf.datasets.load("longtail?n_train=400&n_test=20&n_classes=5&subpopulations=20&flip=0.1&seed=1")
+    flipped = data.attributes["train_flipped"]
+    truth = data.attributes["subpopulation_class"][data.attributes["train_subpopulation"]]
+    run = mf.run(data, trials=80, record=["prediction"], out=tmp_path / "run", progress=False)
+    table = run.mislabels()
+    first = table["index"][:40]
+    assert flipped[first].mean() >= 0.9
+    right = table["suggestion"][:40].to_numpy() == truth[first]
+    assert right[flipped[first]].mean() >= 0.95
+    without = likely_mislabels(run.trials, run.info.kinds, run.label_codes[0], 5)
+    assert flipped[without.index[:40]].mean() >= 0.8
