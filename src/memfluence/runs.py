@@ -18,15 +18,13 @@ from memfluence.estimators import (
     Influence,
     Memorization,
     Memory,
-    RealMemorization,
     TopK,
     TopTests,
     ask,
+    chosen_influence,
+    chosen_memorization,
     influence,
     memorization,
-    real_influence,
-    real_memorization,
-    recorded_outcome,
 )
 from memfluence.records import Trials
 from memfluence.run_findings import RunFindings
@@ -105,15 +103,12 @@ class Run(RunFindings):
         return memorization(self.trials, self.info.kinds, keep)
 
     def memorization_columns(
-        self, keep: float | None = None, *, outcome: "str | np.ndarray" = "correct"
+        self, keep: float | None = None, *, outcome: "str | np.ndarray" = "correct", estimator: str = "plain"
     ) -> dict[str, np.ndarray]:
         """The columns of `memorization` as plain arrays."""
-        found: Memorization | RealMemorization
-        if isinstance(outcome, str) and outcome == "correct":
-            found, arms = self.estimate_memorization(keep), ("accuracy_in", "accuracy_out")
-        else:
-            values = recorded_outcome(self.store, self.trials, outcome, "train")
-            found, arms = real_memorization(self.trials, self.info.kinds, values, keep), ("mean_in", "mean_out")
+        of = self.store, self.trials, self.info.kinds, self.label_codes[0]
+        found = chosen_memorization(*of, keep, outcome, estimator)
+        arms = ("accuracy_in", "accuracy_out") if isinstance(found, Memorization) else ("mean_in", "mean_out")
         names = ("stderr", "lower", "upper", *arms, "trials_in", "trials_out")
         return {
             "index": np.arange(self.info.n_train),
@@ -122,17 +117,19 @@ class Run(RunFindings):
             **{name: getattr(found, name) for name in names},
         }
 
-    def memorization(self, keep: float | None = None, *, outcome: "str | np.ndarray" = "correct") -> "pd.DataFrame":
+    def memorization(
+        self, keep: float | None = None, *, outcome: "str | np.ndarray" = "correct", estimator: str = "plain"
+    ) -> "pd.DataFrame":
         """One row per training example: its memorization, how sure that is, and what it is made of.
 
         `keep` chooses one fraction where the run has several. `stderr` and the 95% interval from `lower` to
         `upper` are Agresti and Caffo's; an estimate that the trials cannot give is NaN. `outcome` is what is averaged:
-        whether models are right, a recorded "margin" or "logit", or an array (trials, n_train) of your own; its means
-        are then `mean_in` and `mean_out`, and errors are Welch's.
+        whether models are right, a recorded "margin" or "logit", "smoothed", or an array (trials, n_train) of your own;
+        its means are then `mean_in` and `mean_out`, and errors are Welch's. `estimator="adjusted"` has less variance.
         """
         import pandas as pd
 
-        return pd.DataFrame(self.memorization_columns(keep, outcome=outcome))
+        return pd.DataFrame(self.memorization_columns(keep, outcome=outcome, estimator=estimator))
 
     def influence(
         self,
@@ -145,6 +142,7 @@ class Run(RunFindings):
         keep: float | None = None,
         dtype: Any = np.float64,
         outcome: "str | np.ndarray" = "correct",
+        estimator: str = "plain",
         memory: str | int | None = None,
         device: str = "cpu",
     ) -> "np.ndarray | list[ClassBlock] | TopK | TopTests":
@@ -153,15 +151,16 @@ class Run(RunFindings):
         All of both splits by default, or chosen ones. `same_class=True` gives one block per class instead of the
         matrix; `top_k=5` the five most influential training examples of each test example (`per="train"`: the five
         test examples that each training example helps most), without holding the matrix. `outcome` is what is
-        averaged: whether models are right, or a recorded "margin" or "logit", or an array (trials, n_test) of your own.
+        averaged: whether models are right, a recorded "margin" or "logit", "smoothed", or an array (trials, n_test) of
+        your own; the `estimator` "plain" (Algorithm 1), "adjusted" or "shrunk": less variance (docs/variance.md).
         `memory="2GB"` caps what the process may hold; `device="cuda"` finds `top_k` on a GPU.
         """
         estimates: Estimates
-        if isinstance(outcome, str) and outcome == "correct":
+        if isinstance(outcome, str) and (outcome, estimator) == ("correct", "plain"):
             estimates = self.influence_estimates(keep, memory=memory, device=device)
         else:
-            values = recorded_outcome(self.store, self.trials, outcome, "test")
-            estimates = real_influence(self.trials, self.info.kinds, values, keep, memory=memory)
+            of = self.store, self.trials, self.info.kinds, self.label_codes
+            estimates = chosen_influence(*of, keep, outcome, estimator, memory)
         if device != "cpu" and (top_k is None or per != "test" or not isinstance(estimates, Influence)):
             raise InputError(f"The device {device!r} serves top_k per test example of 'correct'; leave it out.")
         return ask(

@@ -46,8 +46,9 @@ def scores(
     out: TableOption = None,
     keep: KeepOption = None,
     outcome: Annotated[
-        str, typer.Option(help="What is averaged: correct, or what was recorded: margin or logit.")
+        str, typer.Option(help="What is averaged: correct, or what was recorded: margin, logit or smoothed.")
     ] = "correct",
+    estimator: Annotated[str, typer.Option(help="plain (Algorithm 1) or adjusted (less variance).")] = "plain",
     json: JsonOption = False,
 ) -> None:
     """Memorization of every training example, with standard errors."""
@@ -55,7 +56,7 @@ def scores(
     from memfluence.runs import open_run
 
     opened = open_run(run)
-    columns = opened.memorization_columns(keep, outcome=outcome)
+    columns = opened.memorization_columns(keep, outcome=outcome, estimator=estimator)
     if out is not None:
         write_table(columns, out)
     if json:

@@ -8,7 +8,9 @@ from memfluence.estimators._arms import Arms, arms
 from memfluence.estimators._asking import ask
 from memfluence.estimators._estimates import Block, ClassBlock, Estimates, TopK, TopTests, class_members
 from memfluence.estimators._values import Values, chosen_tests, mean_utility
+from memfluence.estimators.adjusted import AdjustedInfluence, adjusted_influence, adjusted_memorization
 from memfluence.estimators.banzhaf import banzhaf_values
+from memfluence.estimators.choosing import ESTIMATORS, chosen_influence, chosen_memorization
 from memfluence.estimators.counts import JointCounter, joint_counts_reference
 from memfluence.estimators.cscore import CScores, c_scores
 from memfluence.estimators.datamodels import Datamodels, datamodels
@@ -26,9 +28,13 @@ from memfluence.estimators.real import (
     recorded_outcome,
 )
 from memfluence.estimators.shapley import shapley_values
+from memfluence.estimators.shrunk import ShrunkInfluence, shrunk_influence
 from memfluence.estimators.significance import p_values, q_values
+from memfluence.estimators.smoothed import smoothed
 
 __all__ = [
+    "ESTIMATORS",
+    "AdjustedInfluence",
     "Arms",
     "Block",
     "CScores",
@@ -45,13 +51,18 @@ __all__ = [
     "Memory",
     "RealInfluence",
     "RealMemorization",
+    "ShrunkInfluence",
     "TopK",
     "TopTests",
     "Values",
+    "adjusted_influence",
+    "adjusted_memorization",
     "arms",
     "ask",
     "banzhaf_values",
     "c_scores",
+    "chosen_influence",
+    "chosen_memorization",
     "chosen_tests",
     "class_members",
     "datamodels",
@@ -71,4 +82,6 @@ __all__ = [
     "real_memorization",
     "recorded_outcome",
     "shapley_values",
+    "shrunk_influence",
+    "smoothed",
 ]

@@ -227,7 +227,9 @@ def recorded_outcome(store: "TrialStore", trials: Trials, outcome: "str | np.nda
     if not isinstance(outcome, str):
         return np.asarray(outcome)
     if outcome not in ("margin", "logit"):
-        raise InputError(f"The 'outcome' must be correct, margin, logit or an array. Got {outcome!r} instead.")
+        raise InputError(
+            f"The 'outcome' must be correct, smoothed, margin, logit or an array. Got {outcome!r} instead."
+        )
     numbers, values = store.read_extra(f"{split}_{outcome}")
     return np.asarray(values[np.searchsorted(numbers, trials.numbers)])
 

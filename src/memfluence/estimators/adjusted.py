@@ -1,0 +1,291 @@
+"""Memorization and influence adjusted for which other examples each model had: the same target, less variance.
+
+Definition. As in `memorization.py` and `influence.py`; nothing about the target changes.
+
+Estimator. Models differ in their training noise and in which other examples they had. The second part can be taken
+off, because the design draws the masks: with z_k whether a trial kept k, and any coefficients b that do not come from
+trial t itself, the outcome
+
+    e_t = y_t - sum over k other than i of b_k (z_tk - E[z_k | z_ti])
+
+has the mean of y_t whether i was kept or left out, and a smaller variance if b predicts y. The estimate is the
+difference of the means of e (a control variate with a known mean, or regression adjustment as in Lin 2013, Annals of
+Applied Statistics 7, 295-318, with the leave-one-out fit of Wu and Gagnon-Bartsch 2018). Under `fixed`, E[z_k | z_i] is
+(m - 1)/(n - 1) with i and m/(n - 1) without. b is a ridge regression of the outcomes of all other trials on their
+masks, those of the example's class or those of all examples, with one of some penalties, whichever predicts best; no
+adjustment at all is one of the choices. For memorization each side has its own b, since models that kept an example
+hardly depend on the others: there the outcome is y where the trial is of that side, its mean elsewhere, scaled so that
+the regression is that of the side's own trials.
+
+Bias. None in influence for a penalty given beforehand and independent trials: e_t has the right mean given all of z_i
+(`tests/estimators/test_adjusted.py` enumerates it). What is left comes from the choice by prediction error, from trials
+of a balanced block, which know of each other, and for memorization from a mean that knows trial t (`docs/variance.md`).
+
+Variance. That of Algorithm 1 times the share of the outcome's variance that the fit does not predict in trials that it
+has not seen; the standard error is Algorithm 1's times the root of that share.
+
+Failure cases. No gain where masks do not predict outcomes: with few trials for the size of a class, or networks whose
+errors are mostly training noise. Needs the design's own distribution: fixed, balanced or bernoulli, one model per mask.
+
+Paper: none of this; Algorithm 1 (Sec. 2) is the case b = 0.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from memfluence.estimators._arms import arms
+from memfluence.estimators._estimates import Estimates
+from memfluence.estimators._masks import SHARES, Masks, moments
+from memfluence.estimators.counts import bits_at
+from memfluence.estimators.influence import Influence
+from memfluence.estimators.intervals import Z95, Difference
+from memfluence.estimators.memorization import Memorization, memorization_of
+from memfluence.estimators.memory import Memory
+from memfluence.estimators.real import RealInfluence, RealMemorization, real_influence, real_memorization
+from memfluence.records import Kind, Trials
+
+__all__ = ["AdjustedInfluence", "adjusted_influence", "adjusted_memorization"]
+
+ALL_EXAMPLES = 5000  # up to so many, the masks of all of them are tried beside those of the class
+TRAIN_AT_ONCE, TEST_AT_ONCE = 2048, 512
+
+
+def adjusted_memorization(
+    trials: Trials,
+    kinds: Sequence[Kind],
+    labels: np.ndarray,  # (n_train,)
+    keep: float | None = None,
+    *,
+    outcome: np.ndarray | None = None,  # (trials, n_train); None: whether models are right
+    shares: Sequence[float] = SHARES,
+) -> Memorization | RealMemorization:
+    """Memorization of every training example; accuracies (or means) in and out are adjusted as well."""
+    chosen = arms(trials, kinds, keep)
+    design = moments(chosen, _subset_size(kinds, chosen.keep))
+    plain: Any = memorization_of(chosen) if outcome is None else real_memorization(trials, kinds, outcome, keep)
+    rows = np.searchsorted(trials.numbers, chosen.in_trials.numbers)
+    mask, correct = chosen.in_trials.mask, chosen.in_trials.train_correct
+    every = _every_mask(mask, chosen.n_train, design.keep)
+    mean, variance = np.full((2, 2, chosen.n_train), np.nan)  # of each side: kept, left out
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        fits = [Masks(mask, members, design.keep), *every]
+        y = (bits_at(correct, members) if outcome is None else outcome[np.ix_(rows, members)]).astype(float)
+        kept = bits_at(mask, members).astype(bool)  # (trials, members)
+        sides = ((kept, design.keep, design.if_kept), (~kept, 1 - design.keep, design.if_left_out))
+        for side, (used, chance, given) in enumerate(sides):
+            found = _mean_of_side(fits, members, y, used, chance, given, shares, outcome is None)
+            mean[side, members], variance[side, members] = found
+    value, stderr = mean[0] - mean[1], np.sqrt(variance.sum(axis=0))
+    names = ("accuracy_in", "accuracy_out") if outcome is None else ("mean_in", "mean_out")
+    interval = {"lower": value - Z95 * stderr, "upper": value + Z95 * stderr}
+    return replace(plain, value=value, stderr=stderr, **interval, **dict(zip(names, mean)))  # type: ignore[no-any-return]
+
+
+def _mean_of_side(
+    fits: Sequence[Masks],
+    members: np.ndarray,  # (members,) training examples
+    y: np.ndarray,  # (trials, members)
+    used: np.ndarray,  # (trials, members) bool: the trial is of this side
+    chance: float,  # that a trial is of this side
+    given: float,  # E[x_k | this side]
+    shares: Sequence[float],
+    binary: bool,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The adjusted mean of a side's outcomes and its variance, (members,) each."""
+    count = used.sum(axis=0)  # (members,)
+    with np.errstate(invalid="ignore", divide="ignore"):  # an empty side is NaN
+        centre = np.where(used, y, 0).sum(axis=0) / count
+        spread = np.where(used, y - centre, 0)  # (trials, members)
+        squares = (spread**2).sum(axis=0)  # (members,)
+        once = (centre * count + 1) / (count + 2)  # as in Agresti and Caffo's error
+        variance = once * (1 - once) / (count + 2) if binary else squares / (count - 1) / count
+        least = squares * (count / (count - 1)) ** 2  # squared errors of the mean of the others
+    mean, plain = centre.copy(), least.copy()
+    for fit in fits:
+        for share in (share for share in shares if share > 0):
+            columns = np.flatnonzero((squares > 0) & (count > 2))
+            scaled = spread[:, columns] / chance
+            left = fit.residuals(scaled, share)  # (trials, columns)
+            error = ((spread[:, columns] - scaled + left) ** 2 * used[:, columns]).sum(axis=0)
+            better = error < least[columns]
+            columns, scaled, left = columns[better], scaled[:, better], left[:, better]
+            least[columns] = error[better]
+            x = fit.centred(members[columns])  # (trials, columns)
+            own = fit.dual(x, share)
+            total = fit.dual(fit.total[:, None], share)  # (trials, 1)
+            intercept = fit.intercept(share)[:, None]  # (trials, 1)
+
+            def without_each(weights: np.ndarray, scaled: Any = scaled, left: Any = left) -> np.ndarray:
+                return np.asarray((weights * scaled).sum(axis=0) - weights * left)  # (trials, columns)
+
+            others = scaled - left - without_each(intercept) - without_each(own) * (x - given)
+            others -= given * without_each(total)  # what the other examples' masks predict, less its known mean
+            adjusted = np.where(used[:, columns], y[:, columns] - others, 0)
+            mean[columns] = adjusted.sum(axis=0) / count[columns]
+    with np.errstate(invalid="ignore"):
+        return mean, variance * np.where(plain > 0, least / plain, 1.0)
+
+
+def adjusted_influence(
+    trials: Trials,
+    kinds: Sequence[Kind],
+    train_labels: np.ndarray,
+    test_labels: np.ndarray,
+    keep: float | None = None,
+    *,
+    outcome: np.ndarray | None = None,  # (trials, n_test); None: whether models are right
+    shares: Sequence[float] = SHARES,
+    memory: str | int | Memory | None = None,
+) -> "AdjustedInfluence":
+    """Adjusted influence, computed as it is asked for; a test example's class says which masks are its class's."""
+    plain: Influence | RealInfluence
+    if outcome is None:
+        plain = Influence(arms(trials, kinds, keep), memory=memory)
+        values = None
+    else:
+        plain = real_influence(trials, kinds, outcome, keep, memory=memory)
+        values = outcome[np.searchsorted(trials.numbers, plain.arms.in_trials.numbers)]
+    return AdjustedInfluence(plain, _subset_size(kinds, plain.arms.keep), train_labels, test_labels, values, shares)
+
+
+@dataclass(frozen=True, eq=False)
+class _Fitted:
+    """The test examples of one class: how each is best predicted, and the errors of that."""
+
+    fits: list[Masks]
+    which: np.ndarray  # (tests,) position in fits
+    share: np.ndarray  # (tests,) 0: not adjusted
+    outcome: np.ndarray  # (trials, tests)
+    left: np.ndarray  # (trials, tests) errors without the trial itself
+    unexplained: np.ndarray  # (tests,) the share of the squared errors that is left
+
+
+class AdjustedInfluence(Estimates):
+    """Adjusted influence for all pairs: the matrix, parts of it, with errors, the largest."""
+
+    def __init__(
+        self,
+        plain: Influence | RealInfluence,
+        subset_size: int | None,
+        train_labels: np.ndarray,
+        test_labels: np.ndarray,
+        outcome: np.ndarray | None,  # (trials of the arms, n_test)
+        shares: Sequence[float] = SHARES,
+    ) -> None:
+        self.plain, self.memory = plain, plain.memory
+        self.n_train, self.n_test = plain.n_train, plain.n_test
+        self._design = moments(plain.arms, subset_size)
+        self._labels, self._outcome, self._shares = (train_labels, test_labels), outcome, shares
+        self._trials = plain.arms.in_trials
+        self._every: list[Masks] | None = None
+        self._latest: tuple[int, np.ndarray, _Fitted] | None = None  # label, its test examples
+
+    def block_with_errors(self, train: Any = None, test: Any = None) -> Difference:
+        """Estimates of the chosen rows and columns with standard errors and 95% intervals, each (train, test)."""
+        found = self.plain.block_with_errors(train, test)
+        value, columns = self.block(train, test), self._indices(test, "test")
+        unexplained = np.empty(len(columns))
+        for label in np.unique(self._labels[1][columns]):
+            members, fitted = self._fitted(int(label))
+            own = np.flatnonzero(self._labels[1][columns] == label)
+            unexplained[own] = fitted.unexplained[np.searchsorted(members, columns[own])]
+        stderr = found.stderr * np.sqrt(unexplained)
+        return Difference(value, stderr, value - Z95 * stderr, value + Z95 * stderr)
+
+    def _prepare(self, pairs: int) -> bool:
+        return False
+
+    def _tiles(
+        self,
+        train: np.ndarray,
+        test: np.ndarray,
+        use: Callable[[np.ndarray, slice, slice], None],
+        *,
+        of: Literal["test", "train", "either"] = "either",
+        threads: int | None = None,
+    ) -> None:
+        for column in range(0, len(test), TEST_AT_ONCE):
+            columns = slice(column, min(len(test), column + TEST_AT_ONCE))
+            for row in range(0, len(train), TRAIN_AT_ONCE):
+                rows = slice(row, min(len(train), row + TRAIN_AT_ONCE))
+                use(self._values(train[rows], test[columns]), rows, columns)
+
+    def _values(self, train: np.ndarray, test: np.ndarray) -> np.ndarray:
+        """Estimates (test, train)."""
+        values = np.full((len(test), len(train)), np.nan)
+        for label in np.unique(self._labels[1][test]):
+            own = np.flatnonzero(self._labels[1][test] == label)
+            members, fitted = self._fitted(int(label))
+            place = np.searchsorted(members, test[own])
+            for which, fit in enumerate(fitted.fits):
+                for share in np.unique(fitted.share[place]).tolist():
+                    some = np.flatnonzero((fitted.which[place] == which) & (fitted.share[place] == share))
+                    if len(some):
+                        values[own[some]] = self._adjusted(train, fit, share, fitted, place[some]).T
+        return values
+
+    def _adjusted(self, train: np.ndarray, fit: Masks, share: float, of: _Fitted, tests: np.ndarray) -> np.ndarray:
+        """Estimates (train, tests): the mean of e over the trials that kept i less that over those that did not."""
+        design, arms = self._design, self.plain.arms
+        y, left = of.outcome[:, tests], of.left[:, tests]  # (trials, tests)
+        kept = bits_at(self._trials.mask, train).astype(float)  # (trials, train)
+        counts = arms.trials_in[train][:, None], arms.trials_out[train][:, None]  # (train, 1)
+        with np.errstate(invalid="ignore", divide="ignore"):  # an empty arm is NaN
+            if share == 0:
+                y = y - y.mean(axis=0)
+                return np.asarray(kept.T @ y / counts[0] - (1 - kept).T @ y / counts[1])
+            own = fit.dual((kept - design.keep) * fit.has(train), share)  # (trials, train); 0 where it is no feature
+            total, intercept = fit.dual(fit.total[:, None], share), fit.intercept(share)[:, None]  # (trials, 1)
+            coefficient, sum_of_all = own.T @ y, total.T @ y  # (train, tests), (1, tests)
+            value = np.zeros((len(train), len(tests)))
+            sides = ((1, kept, design.if_kept, 1 - design.keep), (-1, 1 - kept, design.if_left_out, -design.keep))
+            for (sign, used, given, x), count in zip(sides, counts):
+                # e = r + (intercept + own x + given (sum of all - own)), each coefficient without the trial itself
+                mean = used.T @ (left * (1 - intercept - given * total)) - (x - given) * ((used * own).T @ left)
+                value += sign * (mean / count + given * sum_of_all + (x - given) * coefficient)
+        return value
+
+    def _fitted(self, label: int) -> tuple[np.ndarray, _Fitted]:
+        if self._latest is None or self._latest[0] != label:
+            if self._every is None:
+                self._every = _every_mask(self._trials.mask, self.n_train, self._design.keep)
+            members = np.flatnonzero(self._labels[1] == label)
+            self.memory.check(*_needed(len(self._trials), np.bincount(self._labels[0]).max()))
+            features = np.flatnonzero(self._labels[0] == label)
+            fits = [Masks(self._trials.mask, features, self._design.keep), *self._every]
+            chosen = bits_at(self._trials.test_correct, members) if self._outcome is None else self._outcome[:, members]
+            self._latest = label, members, self._fit(fits, chosen.astype(float))
+        return self._latest[1:]
+
+    def _fit(self, fits: list[Masks], y: np.ndarray) -> _Fitted:
+        trials, tests = y.shape
+        left = (y - y.mean(axis=0)) * (trials / max(1, trials - 1))
+        plain = (left**2).sum(axis=0)  # (tests,)
+        least, which, share = plain.copy(), np.zeros(tests, dtype=int), np.zeros(tests)
+        for number, fit in enumerate(fits):
+            for candidate in (candidate for candidate in self._shares if candidate > 0):
+                found = fit.residuals(y, candidate)
+                error = (found**2).sum(axis=0)
+                better = error < least
+                least[better], which[better], share[better] = error[better], number, candidate
+                left[:, better] = found[:, better]
+        with np.errstate(invalid="ignore"):
+            return _Fitted(fits, which, share, y, left, np.where(plain > 0, least / plain, 1.0))
+
+
+def _subset_size(kinds: Sequence[Kind], keep: float | None) -> int | None:
+    return next(kind.subset_size for kind in kinds if kind.keep == keep)
+
+
+def _needed(trials: int, features: int) -> tuple[float, str, str]:
+    """For `Memory.check`: the masks of a class and their decomposition in float64, some copies of each."""
+    return 8 * 6 * trials * max(features, 500), "the regression on the masks of a class", "the plain estimator"
+
+
+def _every_mask(mask: np.ndarray, n_train: int, keep: float) -> list[Masks]:
+    """The masks of all examples, where they are not too many to learn from."""
+    return [Masks(mask, np.arange(n_train), keep)] if n_train <= ALL_EXAMPLES else []
