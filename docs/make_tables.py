@@ -158,7 +158,8 @@ def cifar100(trials: Path, published: Path) -> None:
 
 
 def needed(name: str, target: Row) -> str:
-    lemma = f" (the Lemma: {target['lemma_trials']:,})" if "lemma_trials" in target else ""
+    trials = target.get("lemma_design_trials")
+    lemma = "" if trials is None else f" (the Lemma, for the design `lemma`: {trials:,})"
     return f"{name} {target['target']:g}: {target['trials']:,} trials{lemma}"
 
 

@@ -224,10 +224,19 @@ def test_plan_for_more_trials(shell: Shell) -> None:
     found = shell.json("plan", "--run", "run", "--stderr", "0.05", "--jaccard", "0.6", "--fdr", "0.1")
     assert set(found["targets"]) == {"stderr", "jaccard", "fdr"}
     assert found["targets"]["stderr"]["trials"] > 60
-    assert found["targets"]["stderr"]["lemma_trials"] > found["targets"]["stderr"]["trials"]
+    assert found["targets"]["stderr"]["lemma_design_trials"] > found["targets"]["stderr"]["trials"]
     text = shell("plan", "--run", "run", "--stderr", "0.05", "--jaccard", "0.6")
-    assert "the paper's Lemma guarantees it after" in text
+    assert "trials of the design lemma" in text
+    assert "another design, for which it guarantees nothing" in text
     assert "60 trials so far" in text
+
+
+def test_the_lemma_is_claimed_for_its_own_design_alone(shell: Shell) -> None:
+    make_run(shell, "--design", "lemma")
+    assert shell.json("plan", "--run", "run")["lemma_applies"] is True
+    assert "of the design lemma, which these are" in shell("plan", "--run", "run")
+    make_run(shell, "--design", "repeats:20", "--out", "shared")
+    assert "60 trials of 3 masks so far" in shell("plan", "--run", "shared")
 
 
 def test_plan(shell: Shell) -> None:

@@ -6,7 +6,7 @@ import pytest
 import studies
 from memfluence import designs
 from memfluence.errors import InputError
-from memfluence.estimators import arms, influence, lemma_trials, memorization
+from memfluence.estimators import arms, influence, lemma_bound, lemma_trials, memorization
 from memfluence.findings import pair_stability, trials_needed
 from memfluence.findings.prediction import EDGES, GRID, _deconvolved, fit_pairs
 from memfluence.records import Kind, Trials
@@ -80,7 +80,7 @@ def test_trials_needed():
     target = found["targets"]["stderr"]
     assert target["now"]["memorization_largest"] == errors.max()
     assert target["trials_for"]["memorization_median"] == int(np.ceil(300 * (np.median(errors) / 0.02) ** 2))
-    assert target["trials"] < target["lemma_trials"] == pytest.approx(lemma_trials(0.7, 0.02), rel=0.02)
+    assert target["trials"] < target["lemma_design_trials"] == pytest.approx(lemma_trials(0.7, 0.02), rel=0.02)
     assert target["more"] == target["trials"] - 300
     model = studies.model_of(world, trials)
     needed = found["targets"]["jaccard"]["trials"]
@@ -91,6 +91,22 @@ def test_trials_needed():
     assert found["targets"]["jaccard"]["expected_now"] == found["predictions"][0]["jaccard"]
     with pytest.raises(InputError, match="The target 'jaccard' must be above 0 and below 1"):
         trials_needed(trials, *world.labelled, jaccard=1.5)
+
+
+@pytest.mark.parametrize("design", ["fixed", "lemma", "balanced:10", "bernoulli", "repeats:50"])
+def test_the_lemma_is_claimed_for_its_own_design_alone(design):
+    """With 50 models per mask, and a learner whose outcome is a function of the mask, errors are those of 6 masks."""
+    made = designs.make(design, n_train=40, keep=0.7, seed=0)
+    drawn = [made.trial(number) for number in range(300)]
+    masks = np.array([trial.mask for trial in drawn])
+    right = np.array([np.random.default_rng(list(packed(mask[None])[0])).random(30) < 0.5 for mask in masks])
+    trials = make_trials(masks, right, kinds=[trial.kind for trial in drawn], repeats=made.repeats)
+    found = trials_needed(trials, made.kinds, np.zeros(40, int), np.zeros(30, int), mem=-1)
+    assert found["lemma_applies"] == (design == "lemma")
+    assert found["masks"] == (6 if design == "repeats:50" else 300)
+    said = found["predictions"][0]["lemma_design_stderr"]
+    assert said == pytest.approx(lemma_bound(40, 28, found["masks"]) ** 0.5)
+    assert np.sqrt(np.nanmean(influence(trials, made.kinds).block() ** 2)) < said  # the truth is 0
 
 
 @pytest.mark.parametrize("design", ["fixed", "lemma", "repeats:3"])

@@ -216,7 +216,8 @@ def _plan_more(path: Path, targets: dict[str, Any], json: bool) -> None:
         as_json(found)
         return
     thresholds = f"memorization >= {found['mem']:g} and influence >= {found['infl']:g}"
-    say(f"{found['trials']} trials so far; pairs with {thresholds}.")
+    shared = f" of {found['masks']} masks" if found["masks"] < found["trials"] else ""
+    say(f"{found['trials']} trials{shared} so far; pairs with {thresholds}.")
     names = {"stderr": "standard error", "jaccard": "Jaccard index of two runs", "fdr": "share of pairs by chance"}
     for name, one in found["targets"].items():
         needs = "out of sight" if one["trials"] is None else f"{one['trials']:,} trials, {one['more']:,} more"
@@ -225,9 +226,9 @@ def _plan_more(path: Path, targets: dict[str, Any], json: bool) -> None:
             median = one["trials_for"]["memorization_median"]
             say(
                 f"    for the largest error; for the median of memorization {median or 0:,};"
-                f" the paper's Lemma guarantees it after {one['lemma_trials']:,}"
+                f" the paper's Lemma guarantees it after {one['lemma_design_trials']:,} trials of the design lemma"
             )
-    say("Expected with more trials, and the error that the Lemma guarantees for every pair:")
+    say("Expected with more trials of this kind:")
     table(
         ("trials", "pairs", "by chance", "Jaccard", "Lemma"),
         (
@@ -236,8 +237,16 @@ def _plan_more(path: Path, targets: dict[str, Any], json: bool) -> None:
                 f"{one['pairs']:.0f}",
                 f"{one['by_chance']:.1f}",
                 number(one["jaccard"], 2),
-                number(one["lemma_stderr"]),
+                number(one["lemma_design_stderr"]),
             )
             for one in found["predictions"]
         ),
+    )
+    say(
+        "Lemma: the root mean squared error that the paper's Lemma guarantees for every pair after as many independent"
+        + (
+            " trials of the design lemma, which these are."
+            if found["lemma_applies"]
+            else " masks of the design lemma; these trials are of another design, for which it guarantees nothing."
+        )
     )

@@ -8,9 +8,11 @@ Definition. The least number of trials, of the same kind as those at hand, with 
 
 Estimator. A squared standard error falls as 1 / trials. The other two come from `findings/prediction.py`.
 
-Beside them stands what the paper's Lemma guarantees: the trials after which the root mean squared error of every single
-estimate is below the target, whatever the learner. It is much more, because it knows nothing of the data, and it says
-nothing about sets of pairs.
+Beside them stands what the paper's Lemma says of independent trials of the design `lemma` with as large subsets: after
+how many the root mean squared error of every single estimate is below the target, whatever the learner. It is much
+more, because it knows nothing of the data, and it says nothing about sets of pairs. `lemma_applies` says whether the
+trials at hand are of that design; of any other the Lemma says nothing. Models that share a mask count once in
+`lemma_design_stderr`: as many trials of the design `lemma` as there are masks.
 """
 
 import math
@@ -50,11 +52,14 @@ def trials_needed(
     count = len(chosen.in_trials) + (0 if chosen.shared else len(chosen.out_trials))
     blocks = list(tested_blocks(np.arange(chosen.n_train), train_labels, test_labels, same_class))
     model = fit_pairs(chosen, blocks, mem=mem, infl=infl)
+    size = _subset_size(chosen, kinds, model.kept_share)
+    masks = _independent_masks(chosen)
     targets: dict[str, Any] = {}
     if stderr is not None:
         targets["stderr"] = {
             "target": stderr,
-            **_for_stderr(chosen, model.kept_share, blocks, stderr, count, mem, infl),
+            **_for_stderr(chosen, blocks, stderr, count, mem, infl),
+            "lemma_design_trials": lemma_trials(size / chosen.n_train, stderr),
         }
     if jaccard is not None:
         needed = model.trials_for(jaccard=jaccard)
@@ -73,14 +78,22 @@ def trials_needed(
                 "pairs": expected.pairs,
                 "jaccard": expected.jaccard,
                 "by_chance": expected.by_chance,
-                "lemma_stderr": _lemma_stderr(chosen.n_train, model.kept_share, times * count),
+                "lemma_design_stderr": math.sqrt(lemma_bound(chosen.n_train, size, times * masks)) if masks else None,
             }
         )
-    return {"trials": count, "mem": mem, "infl": infl, "targets": targets, "predictions": predictions}
+    return {
+        "trials": count,
+        "masks": masks,
+        "lemma_applies": _lemma_applies(chosen, kinds),
+        "mem": mem,
+        "infl": infl,
+        "targets": targets,
+        "predictions": predictions,
+    }
 
 
 def _for_stderr(
-    chosen: Arms, kept_share: float, blocks: Sequence[Any], target: float, count: int, mem: float, infl: float
+    chosen: Arms, blocks: Sequence[Any], target: float, count: int, mem: float, infl: float
 ) -> dict[str, Any]:
     memorized = memorization_of(chosen)
     errors = memorized.stderr[np.isfinite(memorized.stderr)]
@@ -102,10 +115,26 @@ def _for_stderr(
         "now": now,
         "trials_for": {name: None if math.isnan(value) else needed(value) for name, value in now.items()},
         "trials": None if math.isnan(largest) else needed(largest),
-        "lemma_trials": lemma_trials(kept_share, target),
     }
 
 
-def _lemma_stderr(n_train: int, kept_share: float, trials: int) -> float:
-    size = min(max(1, round(kept_share * n_train)), n_train - 1)
-    return math.sqrt(lemma_bound(n_train, size, trials))
+def _independent_masks(chosen: Arms) -> int:
+    """Models that share a mask count once; where the arms have their own trials, twice the smaller arm."""
+    in_arm, out_arm = (len(np.unique(part.numbers // part.repeats)) for part in (chosen.in_trials, chosen.out_trials))
+    return in_arm if chosen.shared else 2 * min(in_arm, out_arm)
+
+
+def _subset_size(chosen: Arms, kinds: Sequence[Kind], kept_share: float) -> int:
+    """The Lemma's m, or about as many as the trials keep."""
+    sizes = [kind.subset_size for kind in kinds if kind.keep == chosen.keep and kind.arm in ("both", "in")]
+    size = sizes[0] if sizes and sizes[0] is not None else round(kept_share * chosen.n_train)
+    return min(max(1, size), chosen.n_train - 1)
+
+
+def _lemma_applies(chosen: Arms, kinds: Sequence[Kind]) -> bool:
+    """Whether these are independent trials of m and of m - 1 examples."""
+    sizes = {kind.arm: kind.subset_size for kind in kinds if kind.keep == chosen.keep}
+    in_size, out_size = sizes.get("in"), sizes.get("out")
+    if in_size is None or out_size is None:
+        return False
+    return in_size - out_size == 1 and chosen.in_trials.cluster == 1
