@@ -132,7 +132,7 @@ def cifar100(trials: Path, published: Path) -> None:
             found = memfluence("pairs", run, *options, "--permutations", "20")
             ours = {(row["train_index"], row["test_index"]) for row in found["pairs"]}
             summary = found["summary"]
-            chance = f"{summary['expected_by_chance']:.1f} ± {summary['expected_by_chance_stderr']:.1f}"
+            chance = f"{summary['expected_by_chance']:.1f} ± {summary['expected_by_chance_sd']:.1f}"
             rows.append(
                 {"memfluence pairs RUN ...": " ".join(options), "pairs": summary["pairs"], "by chance": chance}
                 | {"of the published": len(ours & theirs), "share published": len(ours & theirs) / max(1, len(ours))}

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from memfluence.cli import main
+from memfluence.cli._pairs import _said
+from memfluence.findings.stability import Stability
 
 LEARNER = """
 import numpy as np
@@ -195,11 +197,19 @@ def test_pairs_with_error_control(shell: Shell) -> None:
     assert found["summary"]["pairs"] == len(found["pairs"]) > 0
     assert all(0 < row["p_value"] <= row["q_value"] <= 0.3 for row in found["pairs"])
     assert Path("pairs.csv").read_text().splitlines()[0].endswith("memorization,p_value,q_value")
+    assert {"expected_by_chance", "expected_by_chance_sd"} <= set(found["summary"])
     strict = shell.json("pairs", "run", "--mem", "-1", "--fdr", "0.3", "--by")
     assert strict["summary"]["procedure"] == "Benjamini-Yekutieli"
     assert len(strict["pairs"]) <= len(found["pairs"])
     above = shell.json("pairs", "run", "--mem", "-1", "--fdr", "0.3", "--infl", "0.3", "--null", "0.05")
     assert all(row["influence"] >= 0.3 for row in above["pairs"])
+    assert not above["summary"]["fdr_holds"]
+    assert found["summary"]["fdr_holds"]
+    assert found["summary"]["selected"] == len(found["pairs"])
+    cut = shell.json("pairs", "run", "--mem", "-1", "--fdr", "0.3", "--infl", "0.5")["summary"]
+    assert cut["pairs"] < cut["selected"] == len(found["pairs"])
+    text = shell("pairs", "run", "--mem", "-1", "--fdr", "0.3", "--infl", "0.5")
+    assert f"of those, {cut['pairs']} are at or above 0.5. The rate holds for the selection before that cut" in text
     assert "false discovery rate of 0.3" in shell("pairs", "run", "--mem", "-1", "--fdr", "0.3")
     plain = shell.json("pairs", "run")
     assert not {"p_value", "q_value"} & set(plain["pairs"][0] if plain["pairs"] else ())
@@ -217,6 +227,33 @@ def test_pairs_corrected_for_selection_and_their_stability(shell: Shell) -> None
     assert spread["pairs_stderr"] > 0
     assert 0 < spread["expected_jaccard"] < 1
     assert "From run to run" in shell("pairs", "run", "--stability")
+
+
+def test_what_few_trials_cannot_say_is_said_in_words(shell: Shell) -> None:
+    make_run(shell)
+    text = shell("pairs", "run", "--permutations", "1")
+    assert "one permutation does not say how much that varies" in text
+    assert "nan" not in text
+    make_run(shell, "--trials", "6", "--out", "few")
+    found = shell.json("pairs", "few", "--cross-fit")
+    values = [row["influence"] for row in found["pairs"] if row["influence"] is not None]
+    assert found["summary"]["estimated"] == len(values) < len(found["pairs"])
+    assert found["summary"]["mean_influence"] == pytest.approx(np.mean(values))
+    text = shell("pairs", "few", "--cross-fit")
+    assert f"The other half cannot give {len(found['pairs']) - len(values)} of them a value" in text
+    assert "nan" not in text
+    make_run(shell, "--trials", "3", "--out", "fewer")
+    text = shell("pairs", "fewer", "--stability")
+    assert "cannot be said: resampled runs select none" in text
+    assert "nan" not in text
+
+
+def test_a_spread_says_what_it_can() -> None:
+    nan = float("nan")
+    assert _said(Stability(20, 3.0, nan, nan, nan)).endswith("would select none, nor how many of them two runs share.")
+    one = _said(Stability(20, 3.0, nan, 0.5, 0.1))
+    assert "varies by 3.0 (standard deviation)" in one
+    assert one.endswith("Jaccard index of 0.50 +- 0.10.")
 
 
 def test_plan_for_more_trials(shell: Shell) -> None:

@@ -1,5 +1,6 @@
 """`pairs`: by thresholds, by false discovery rate, or corrected for selection."""
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +12,7 @@ from memfluence.cli._output import as_json, number, say, table
 from memfluence.errors import InputError
 
 if TYPE_CHECKING:
+    from memfluence.findings.stability import Stability
     from memfluence.runs import Run
 
 __all__ = ["pairs"]
@@ -66,11 +68,7 @@ def pairs(
     if stability:
         spread = opened.pair_stability(mem, 0.15 if infl is None else infl, **options)
         summary |= asdict(spread)
-        lines.append(
-            f"From run to run the number of pairs varies by {spread.pairs_stderr:.1f} and their mean influence by"
-            f" {spread.mean_influence_stderr:.4f} (standard deviations); two runs share pairs with a Jaccard index of"
-            f" {spread.expected_jaccard:.2f} +- {spread.expected_jaccard_stderr:.2f}."
-        )
+        lines.append(_said(spread))
     if out is not None:
         write_table(columns, out)
     if json:
@@ -88,7 +86,7 @@ def _selected(
     summary: dict[str, Any] = {
         **counts,
         "expected_by_chance": found.expected_by_chance,
-        "expected_by_chance_stderr": found.by_chance_spread,
+        "expected_by_chance_sd": found.by_chance_spread,
         "mean_influence": float(found.influence.mean()) if len(found) else None,
         "tested": found.tested,
         "warning": found.warning,
@@ -99,15 +97,26 @@ def _selected(
     ]
     if fdr is not None:
         procedure = "Benjamini-Yekutieli" if options["any_dependence"] else "Benjamini-Hochberg"
-        summary |= {"fdr": fdr, "null": options["null"], "procedure": procedure}
+        selected, cut = found.selected, infl is not None
+        summary |= {"fdr": fdr, "null": options["null"], "procedure": procedure, "selected": selected}
+        summary["fdr_holds"] = not cut  # a threshold afterwards can drop true pairs and keep the false ones
+        tested = f"Of {found.tested:,} pairs tested against influence <= {options['null']:g}"
+        at_rate = f"selected at a false discovery rate of {fdr:g} ({procedure})"
         lines.append(
-            f"Of {found.tested:,} pairs tested against influence <= {options['null']:g}, these are selected at a false"
-            f" discovery rate of {fdr:g} ({procedure})."
+            f"{tested}, {selected:,} are {at_rate}; of those, {len(found):,} are at or above {infl:g}. The rate holds"
+            " for the selection before that cut, not for what is left."
+            if cut
+            else f"{tested}, these are {at_rate}."
         )
     if options["permutations"]:
         lines.append(
             f"By chance alone (permuted masks) the same {'thresholds select' if fdr is None else 'p-value selects'}"
-            f" {found.expected_by_chance:.1f} pairs, give or take {found.by_chance_spread:.1f}."
+            f" {found.expected_by_chance:.1f} pairs"
+            + (
+                f", give or take {found.by_chance_spread:.1f}."
+                if options["permutations"] > 1
+                else "; one permutation does not say how much that varies."
+            )
         )
     if found.warning:
         lines.append(f"Note: {found.warning}")
@@ -117,28 +126,54 @@ def _selected(
 def _cross_fitted(
     run: "Run", mem: float, infl: float, options: dict[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    import numpy as np
+
     found = run.cross_fitted_pairs(mem, infl, **options)
     columns = {"label": run.classes[run.label_codes[0][found.train_index]], **vars(found)}
     order = ("train_index", "test_index", "label", "influence", "stderr", "lower", "upper", "memorization")
     columns = {name: columns[name] for name in (*order, "half", "influence_selecting")}
+    estimated = ~np.isnan(found.influence)  # (pairs,) the other half of few trials may never keep, or leave out, i
     summary = {
         "pairs": len(found),
+        "estimated": int(estimated.sum()),
         "train_examples": len(set(found.train_index.tolist())),
         "test_examples": len(set(found.test_index.tolist())),
-        "mean_influence": float(found.influence.mean()) if len(found) else None,
-        "mean_influence_selecting": float(found.influence_selecting.mean()) if len(found) else None,
+        "mean_influence": float(found.influence[estimated].mean()) if estimated.any() else None,
+        "mean_influence_selecting": float(found.influence_selecting[estimated].mean()) if estimated.any() else None,
         "still_above": int((found.influence >= infl).sum()),
     }
     lines = [
         f"Each half of the trials selected pairs, {len(found)} in all, and the other half gives their values; a pair"
         " that both select is there twice. They describe what half of the trials select.",
     ]
-    if len(found):
+    if not estimated.all():
+        lines.append(
+            f"The other half cannot give {int((~estimated).sum())} of them a value, since it always kept the training"
+            f" example or always left it out; what follows is of the other {summary['estimated']}."
+        )
+    if estimated.any():
         lines.append(
             f"Mean influence {summary['mean_influence']:.3f}, where the selecting half says"
             f" {summary['mean_influence_selecting']:.3f}; {summary['still_above']} are again at or above {infl:g}."
         )
     return summary, columns, lines
+
+
+def _said(spread: "Stability") -> str:
+    """Numbers where the resampled runs give them, and words where they do not."""
+    if not spread.pairs_stderr and math.isnan(spread.expected_jaccard):
+        return "How the pairs vary from run to run cannot be said: resampled runs select none; run more trials."
+    said = f"From run to run the number of pairs varies by {spread.pairs_stderr:.1f}"
+    if math.isnan(spread.mean_influence_stderr):
+        said += " (standard deviation); how their mean influence does cannot be said, since some runs would select none"
+    else:
+        said += f" and their mean influence by {spread.mean_influence_stderr:.4f} (standard deviations)"
+    if math.isnan(spread.expected_jaccard):
+        return f"{said}, nor how many of them two runs share."
+    return (
+        f"{said}; two runs share pairs with a Jaccard index of {spread.expected_jaccard:.2f} +-"
+        f" {spread.expected_jaccard_stderr:.2f}."
+    )
 
 
 def _show(columns: dict[str, Any], out: Path | None) -> None:

@@ -62,6 +62,7 @@ class Pairs:
     tested: int  # pairs of a memorized training example and a test example (of its class)
     p_value: np.ndarray | None = None  # (pairs,) one-sided, of influence <= null; None without error control
     q_value: np.ndarray | None = None  # (pairs,) lowest false discovery rate at which the pair is selected
+    selected: int | None = None  # pairs at the false discovery rate, before `infl` dropped some
 
     def __len__(self) -> int:
         return len(self.train_index)
@@ -161,10 +162,11 @@ def high_influence_pairs(
         upper=found.upper[order],
         memorization=memorized[train[order]],
         permuted_counts=np.array(permuted_counts, dtype=np.int64),
-        warning=_warning(len(order), permuted_counts, mem, infl) if fdr is None else _no_discovery(len(order), fdr),
+        warning=_warning(len(order), permuted_counts, mem, infl) if fdr is None else _no_discovery(len(train), fdr),
         tested=tested,
         p_value=None if p_value is None else p_value[order],
         q_value=None if q_value is None else q_value[order],
+        selected=None if q_value is None else len(q_value),
     )
 
 
