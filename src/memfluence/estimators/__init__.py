@@ -29,7 +29,7 @@ from memfluence.estimators.real import (
 )
 from memfluence.estimators.shapley import shapley_values
 from memfluence.estimators.shrunk import ShrunkInfluence, shrunk_influence
-from memfluence.estimators.significance import p_values, q_values
+from memfluence.estimators.significance import harmonic, p_values, q_values
 from memfluence.estimators.smoothed import smoothed
 
 __all__ = [
@@ -67,6 +67,7 @@ __all__ = [
     "class_members",
     "datamodels",
     "difference",
+    "harmonic",
     "influence",
     "joint_counts_reference",
     "judge_scores",

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["fisher_p_values", "p_values", "q_values", "score_statistic"]
+__all__ = ["fisher_p_values", "harmonic", "p_values", "q_values", "score_statistic"]
 
 
 def p_values(

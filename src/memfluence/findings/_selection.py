@@ -7,9 +7,13 @@ import numpy as np
 from memfluence.errors import InputError
 from memfluence.estimators import Arms, Block, Influence, class_members, memorization_of, p_values
 
-__all__ = ["check_error_control", "select", "significant", "tested_blocks"]
+__all__ = ["check_error_control", "p_value_bound", "select", "significant", "tested_blocks"]
 
 ESTIMATES_AT_ONCE = 2**22  # 32 MB in float64
+ROWS_AT_ONCE = 2**16
+BYTES_TESTED = 320  # of a pair while it is tested: its counts, its p-value, and all that takes on the way
+BYTES_FOUND = 200  # of a pair that is selected, with its estimates, errors and q-value and what sorting takes
+P_VALUE_BINS = 4096
 
 
 def tested_blocks(
@@ -40,25 +44,72 @@ def significant(
     estimates: Influence, blocks: Sequence[Block], null: float, level: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(train, test, p-value) of the pairs whose p-value is at most `level`, which must be below 1/2."""
+    trains, tests, found = [], [], []
+    count = 0
+    for train, test, p in _tested(estimates, blocks, null):
+        low = p <= level
+        trains.append(train[low])
+        tests.append(test[low])
+        found.append(p[low])
+        count += len(found[-1])
+        estimates.memory.check(
+            BYTES_FOUND * count, "sorting the pairs found so far", "a lower rate (--fdr) or a higher --null"
+        )
+    return _joined(trains), _joined(tests), np.concatenate([np.empty(0), *found])
+
+
+def p_value_bound(estimates: Influence, blocks: Sequence[Block], null: float, rate: float, tested: int) -> float:
+    """A p-value above which Benjamini and Hochberg's procedure selects nothing; at a rate 1% higher it would cut there.
+
+    `significant` with it holds about the pairs that are selected, where with `rate` it would hold all those with a
+    p-value up to the rate. P-values are counted in bins: those of a bin can be selected only if its lower edge is at
+    most rate * rank / tested for the highest rank in it.
+    """
+    if not tested:
+        return rate
+    edges = np.geomspace(rate / tested, rate, P_VALUE_BINS)  # upper ones, included
+    counts = np.zeros(P_VALUE_BINS + 1, dtype=np.int64)  # the last are beyond the rate
+    for _, _, p in _tested(estimates, blocks, null):
+        counts += np.bincount(np.searchsorted(edges, p), minlength=len(counts))
+    lower, rank = np.append(0.0, edges[:-1]), np.cumsum(counts[:-1])
+    possible = np.flatnonzero((counts[:-1] > 0) & (lower <= rate * rank / tested * (1 + 1e-9)))  # whatever the rounding
+    return float(edges[possible[-1]]) if len(possible) else 0.0
+
+
+def _tested(
+    estimates: Influence, blocks: Sequence[Block], null: float
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """(train, test, p-value) of the pairs with an estimate above the null, in parts that fit the memory.
+
+    Influence at or below the null has a p-value of 1/2 or more: the median of a hypergeometric distribution is its
+    mean, rounded down or up.
+    """
     arms = estimates.arms
     independent = arms.in_trials.cluster == 1
-    trains, tests, found = [], [], []
-    for rows, columns in blocks:
+    for rows, columns in _parts(estimates, blocks):
         x, a, y, b = estimates.counts(rows, columns)
-        # Influence at or below the null has a p-value of 1/2 or more: the median of a hypergeometric distribution is
-        # its mean, rounded down or up.
         row, column = np.nonzero(x / a - y / b > null)
         four = [x[row, column], a[row, 0], y[row, column], b[row, 0]]
+        train = rows[row]
         if not independent:  # as many as independent models would be
-            kept = rows[row]
-            scale_in, scale_out = arms.sample_in[kept] / four[1], arms.sample_out[kept] / four[3]
+            scale_in, scale_out = arms.sample_in[train] / four[1], arms.sample_out[train] / four[3]
             four = [four[0] * scale_in, four[1] * scale_in, four[2] * scale_out, four[3] * scale_out]
-        p = p_values(*four, null=null, exact=independent)
-        low = p <= level
-        trains.append(rows[row[low]])
-        tests.append(columns[column[low]])
-        found.append(p[low])
-    return _joined(trains), _joined(tests), np.concatenate([np.empty(0), *found])
+        yield train, columns[column], p_values(*four, null=null, exact=independent)
+
+
+def _parts(estimates: Influence, blocks: Sequence[Block]) -> Iterator[Block]:
+    """The blocks, cut into parts that can be tested within what memory is left when each is asked for."""
+    for rows, columns in blocks:
+        for first in range(0, len(rows), ROWS_AT_ONCE):
+            some, start = rows[first : first + ROWS_AT_ONCE], 0
+            while start < len(columns):
+                estimates.memory.check(
+                    BYTES_TESTED * len(some), "testing pairs", "thresholds (--mem, --infl) without a rate (--fdr)"
+                )
+                at_once = min(ESTIMATES_AT_ONCE, estimates.memory.left() / 2 / BYTES_TESTED) // len(some)
+                stop = start + max(1, int(at_once))
+                yield some, columns[start:stop]
+                start = stop
 
 
 def check_error_control(fdr: float, null: float, device: str) -> None:

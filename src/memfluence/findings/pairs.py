@@ -34,8 +34,8 @@ from functools import cached_property
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators import Influence, Memory, arms, memorization_of, q_values
-from memfluence.findings._selection import check_error_control, significant, tested_blocks
+from memfluence.estimators import Influence, Memory, arms, harmonic, memorization_of, q_values
+from memfluence.findings._selection import check_error_control, p_value_bound, significant, tested_blocks
 from memfluence.records import Kind, Trials
 from memfluence.seeding import generator
 
@@ -134,7 +134,11 @@ def high_influence_pairs(
         train, test = estimates.at_least(infl, blocks)
     else:
         check_error_control(fdr, null, device)
-        train, test, p_value = significant(estimates, blocks, null, fdr)
+        bound = fdr
+        if estimates.memory.limit is not None:  # look twice, to hold what is selected and not all up to the rate
+            rate = fdr / harmonic(tested) if any_dependence and tested else fdr
+            bound = p_value_bound(estimates, blocks, null, rate, tested)
+        train, test, p_value = significant(estimates, blocks, null, bound)
         q_value = q_values(p_value, tested, any_dependence=any_dependence)
         below = np.flatnonzero(q_value <= fdr)
         train, test, p_value, q_value = train[below], test[below], p_value[below], q_value[below]
