@@ -14,7 +14,7 @@ from memfluence.estimators import Memory, _counting, influence, memory
 
 @pytest.mark.parametrize(
     ("given", "size"),
-    [("2GB", 2e9), ("500 mb", 5e8), ("1.5GiB", 1.5 * 2**30), ("7", 7), (12345, 12345), ("3k", 3000), (None, None)],
+    [("2GB", 2e9), ("500 mb", 5e8), ("1.5GiB", 1.5 * 2**30), ("7B", 7), (12345, 12345), ("3k", 3000), (None, None)],
 )
 def test_sizes(given, size):
     assert memory.bytes_of(given) == size
@@ -24,6 +24,11 @@ def test_sizes(given, size):
 def test_what_is_no_size_is_said(given):
     with pytest.raises(InputError, match="must be a size such as 2GB or 500MB"):
         memory.bytes_of(given)
+
+
+def test_a_size_in_words_needs_a_unit():
+    with pytest.raises(InputError, match=r"needs a unit, such as 2GB or 500MB\. Got '2'"):
+        memory.bytes_of("2")
 
 
 @pytest.fixture

@@ -17,12 +17,14 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "
 
 
 def bytes_of(given: "str | int | None") -> int | None:
-    """'2GB', '500 MB', '1.5GiB' or a number of bytes; None means no cap."""
+    """'2GB', '500 MB', '1.5GiB' or an integer, in bytes; None means no cap."""
     if given is None:
         return None
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\s*", str(given).lower())
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)(b?)\s*", str(given).lower())
     if not found or found[2] not in _UNITS or isinstance(given, bool) or float(found[1]) <= 0:
         raise InputError(f"The 'memory' parameter must be a size such as 2GB or 500MB. Got {given!r} instead.")
+    if isinstance(given, str) and not found[2] and not found[3]:
+        raise InputError(f"The 'memory' parameter needs a unit, such as {found[1]}GB or 500MB. Got {given!r} instead.")
     return int(float(found[1]) * _UNITS[found[2]])
 
 
