@@ -39,5 +39,10 @@ def as_array(column: Any) -> np.ndarray:
     """A column without nulls, of numbers or strings, as an array of its own memory."""
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         return np.asarray(column.to_pylist(), dtype=str)
-    parts = [np.from_dlpack(chunk) for chunk in column.chunks if len(chunk)]
-    return np.concatenate(parts) if parts else np.empty(0, column.type.to_pandas_dtype())
+    dtype = np.dtype(column.type.to_pandas_dtype())
+    parts = [  # buffers are bitmap and values; a slice has an offset into them
+        np.frombuffer(chunk.buffers()[1], dtype, count=len(chunk), offset=chunk.offset * dtype.itemsize)
+        for chunk in column.chunks
+        if len(chunk)
+    ]
+    return np.concatenate(parts) if parts else np.empty(0, dtype)
