@@ -70,7 +70,9 @@ def plan(
         "memory_bytes_to_estimate": _BASE_BYTES + 3 * info.trials * bits,  # packed trials, and their transposes
         "memory_bytes_full_matrix": 8 * info.n_train * info.n_test,
         "decoded_bytes": sum(images.nbytes for images in in_files) if in_files else None,  # of images in files
-        "largest_stderr": max(_largest_stderr(info, kind.keep) for kind in info.kinds),
+        "largest_stderr": max(
+            (_largest_stderr(info, kind.keep) for kind in info.kinds if kind.arm != "neither"), default=None
+        ),  # None where the design gives values and no scores
     }
 
 

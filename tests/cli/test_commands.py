@@ -283,6 +283,18 @@ def test_plan(shell: Shell) -> None:
     assert found["largest_stderr"] == pytest.approx(0.5 * (2 / 250) ** 0.5)
     assert "disk" in shell("plan", DATA, "--learner", "learner.py:learn", "--no-pilot")
     assert not Path("runs").exists()
+    options = (DATA, "--learner", "learner.py:learn", "--no-pilot", "--design", "uniform")
+    assert shell.json("plan", *options)["largest_stderr"] is None
+    assert "standard error" not in shell("plan", *options)
+
+
+def test_plan_refuses_what_it_would_ignore(shell: Shell) -> None:
+    make_run(shell)
+    shell("plan", "--run", "run", "--trials", "500", "--design", "lemma", "--no-pilot", code=2)
+    assert "more trials of its own kind; leave out --trials, --design, --pilot/--no-pilot." in shell.errors
+    for option in ("--infl", "--stderr"):
+        shell("plan", DATA, option, "0.1", code=2)
+        assert f"give --run RUN, or leave out {option}." in shell.errors
 
 
 def test_several_fractions_ask_which_one(shell: Shell) -> None:

@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,6 +30,8 @@ from memfluence.cli._output import as_json, number, say, size, stdout_to_stderr,
 from memfluence.errors import InputError, TrialsFailedError
 
 __all__ = ["plan", "run"]
+
+_OF_A_NEW_RUN = ("learner", "trials", "design", "seed", "workers", "device", "set_", "record", "pilot")
 
 
 def run(
@@ -128,6 +131,7 @@ def run(
 
 
 def plan(
+    context: typer.Context,
     dataset: Annotated[
         str | None, typer.Argument(metavar="DATASET", help="As for run; or --run RUN.", show_default=False)
     ] = None,
@@ -167,13 +171,17 @@ def plan(
         raise InputError("Give a DATASET to plan a new run, or --run RUN to plan more trials of a run.")
     targets = {"stderr": stderr, "jaccard": jaccard, "fdr": fdr}
     if run is not None:
+        _refuse(context, _OF_A_NEW_RUN, "What is planned with --run RUN is more trials of its own kind; leave out")
         chosen = fractions(keep) or []
         if len(chosen) > 1:
             raise InputError("With --run, --keep chooses one fraction of the run's; give one.")
         _plan_more(run, {**targets, "mem": mem, "infl": infl, "keep": chosen[0] if chosen else None}, json)
         return
-    if any(target is not None for target in targets.values()):
-        raise InputError("--stderr, --jaccard and --fdr are planned from trials that are there; give --run RUN.")
+    _refuse(
+        context,
+        (*targets, "mem", "infl"),
+        "Targets and thresholds are planned from trials that are there; give --run RUN, or leave out",
+    )
     from memfluence.planning import plan as make_plan
     from memfluence.progress import duration
 
@@ -204,8 +212,18 @@ def plan(
         f"  disk    {size(found['disk_bytes'])} before compression",
         f"  memory  {size(found['memory_bytes_to_estimate'])} to estimate;"
         f" the full influence matrix would be {size(found['memory_bytes_full_matrix'])}",
-        f"  error   standard error of a score at most about {found['largest_stderr']:.3f}",
     )
+    if found["largest_stderr"] is not None:
+        say(f"  error   standard error of a score at most about {found['largest_stderr']:.3f}")
+
+
+def _refuse(context: typer.Context, names: Iterable[str], why: str) -> None:
+    """An option that would be ignored is an error."""
+    options = {option.name: "/".join([*option.opts, *option.secondary_opts]) for option in context.command.params}
+    sources = {name: context.get_parameter_source(name) for name in names}
+    given = [options[name] for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    if given:
+        raise InputError(f"{why} {', '.join(given)}.")
 
 
 def _plan_more(path: Path, targets: dict[str, Any], json: bool) -> None:
