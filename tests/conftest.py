@@ -1,5 +1,6 @@
 """Shared by all tests: the --soak switch, and small trials made without a learner."""
 
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,11 @@ from memfluence.store import RunInfo, TrialStore, segment_columns
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="long campaigns instead of their small versions")
+
+
+def pytest_configure() -> None:
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # in the background of a shell, where tests of Ctrl-C would fail
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
