@@ -15,7 +15,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # in the background of a shell, where tests of Ctrl-C would fail
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in the background of a shell
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
