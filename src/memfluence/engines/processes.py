@@ -80,8 +80,8 @@ def run_processes(work: Work, groups: Sequence[Group], emit: Emit, *, workers: i
     """Run all groups on up to `workers` processes.
 
     A worker that dies fails the trials it was at, which are not tried again unless asked (they may be what killed it);
-    one that is further on in its checkpoint than when it last lost a worker goes on from there. Whatever else the worker
-    had not stored goes to the others, or to a new team if the others have gone home.
+    one whose checkpoint is further on than when it last lost a worker goes on from there. Whatever else the worker had
+    not stored goes to the others, or to a new team if the others have gone home.
     """
     waiting = deque(groups)
     lost_at: dict[int, float] = {}  # trial -> how far its checkpoint was when it lost a worker

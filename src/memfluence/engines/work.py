@@ -105,7 +105,7 @@ class GroupRunner:
         for trial in sorted(trials):
             failure = Failure(trial, message, trace)
             self._store.write_failure(failure)
-            # Tried again after an error of the learner's, it starts over; one whose worker was killed keeps its checkpoint.
+            # After an error of the learner's a trial starts over; one whose worker was killed keeps its checkpoint.
             self._checkpoints.remove([trial])
             self._emit(TrialFailed(trial, failure.summary))
 

@@ -103,7 +103,7 @@ class Network:
             return self._outcome(dataset, trial, record, chosen, Watch(trial.number, checkpoints, report))
 
         with one_thread(), kernels(self.recipe.deterministic):
-            if self.group > 1:  # small models, which have no need of checkpoints
+            if self.group > 1 and len(trials) > 1:  # small models, which have no need of checkpoints
                 yield from self._group_results(dataset, trials, record, chosen)
             else:
                 yield from one_by_one(trials, outcome)

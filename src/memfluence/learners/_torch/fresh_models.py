@@ -91,6 +91,9 @@ class FreshModels:
                 f" got {found}."
             )
 
+        if not any(value.requires_grad for value in model.parameters()):
+            raise LearnerError(f"{name} makes a module that has no parameters to train; give one that has.")
+
     @torch.no_grad()
     def _logits(self, model: nn.Module, name: str) -> Any:
         try:
