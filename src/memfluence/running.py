@@ -137,6 +137,7 @@ def run_trials(
     )
     store.clean()
     _note_other_versions(store.info.versions, campaign.info.versions)
+    _note_other_groups(store.info.group_size, campaign.info.group_size)
     pending, done = _pending(store, campaign.info.trials, shard, retry_failed)
     work = Work(
         data,
@@ -172,6 +173,17 @@ def _note_other_versions(there: Mapping[str, str], here: Mapping[str, str]) -> N
     if changed := [f"{name} {there[name]}" for name in shared if there[name] != here[name]]:
         warnings.warn(
             f"The run was made with {', '.join(changed)}; trials made now may differ from it in rounding.",
+            MemfluenceWarning,
+            stacklevel=3,
+        )
+
+
+def _note_other_groups(there: int, here: int) -> None:
+    """How many trials are trained at once is fixed in a run, because it changes rounding."""
+    if there != here:
+        warnings.warn(
+            f"The run was begun with groups of {there} trial(s) trained at once and keeps them; groups of {here} need"
+            " another directory (--out).",
             MemfluenceWarning,
             stacklevel=3,
         )

@@ -145,19 +145,56 @@ def test_a_torn_checkpoint_is_passed_over_with_a_note(here: Path, undisturbed: b
     assert scores_of("torn", here) == undisturbed
 
 
-def test_a_worker_that_is_killed_is_retried_from_its_checkpoint(here: Path, undisturbed: bytes) -> None:
+def test_a_trial_whose_worker_is_killed_goes_on_from_its_checkpoint(here: Path, undisturbed: bytes) -> None:
     process = begun(here, "worker", "--workers", "2")
     trial = int(checkpoints(here / "worker")[0].stem)
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     for child in map(int, children):
         if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
             os.kill(child, signal.SIGKILL)
-    process.communicate()
-    assert process.returncode == 1
-    assert trial in fractions(here, "worker")
-    done = memfluence(*RUN, "--out", "worker", "--retry-failed", cwd=here)
-    assert f"trial {trial} goes on from" in done.stderr
+    _, errors = process.communicate()
+    assert f"trial {trial} goes on from" in errors
+    done = memfluence(*RUN, "--out", "worker", "--retry-failed", cwd=here)  # the other may have had no checkpoint yet
+    assert done.returncode == 0
     assert scores_of("worker", here) == undisturbed
+
+
+# Kills its process whenever it comes to its 40th step, until there is a file `mended`.
+DEADLY = """
+import os, time
+import torch
+from torch import nn
+
+class Deadly(nn.Module):
+    def __init__(self, in_channels, n_classes):
+        super().__init__()
+        self.head = nn.Linear(64 * in_channels, n_classes)
+        self.register_buffer("steps", torch.zeros(()))
+
+    def forward(self, images):
+        if self.training:
+            time.sleep(0.02)
+            self.steps += 1
+            if self.steps == 40 and not os.path.exists("mended"):
+                os.kill(os.getpid(), 9)
+        return self.head(images.flatten(1))
+"""
+
+
+def test_a_trial_that_kills_its_workers_at_one_step_fails_in_the_end(here: Path) -> None:
+    (here / "deadly.py").write_text(DEADLY)
+    settings = ["--set", "epochs=30", "--set", "batch=9", "--trials", "1", "--device", "cpu", "--engine", "processes"]
+    run = ["run", "npz:pictures.npz", "--learner", "deadly.py:Deadly@mnist", *settings, "--checkpoint-every", "0.2"]
+    done = memfluence(*run, "--out", "deadly", cwd=here, expect=1)
+    assert "trial 0 goes on from" in done.stderr
+    assert "1 trial(s) failed (trial 0: worker process 0 was killed by signal 9" in done.stderr
+    assert "Next" not in done.stdout
+    assert "ago; failed since, --retry-failed goes on from there" in memfluence("status", "deadly", cwd=here).stdout
+    (here / "mended").touch()
+    done = memfluence(*run, "--out", "deadly", "--retry-failed", cwd=here)
+    assert "trial 0 goes on from" in done.stderr
+    memfluence(*run, "--out", "well", cwd=here)
+    assert scores_of("deadly", here) == scores_of("well", here)
 
 
 def test_stale_checkpoints_are_cleaned_up(here: Path, undisturbed: bytes) -> None:

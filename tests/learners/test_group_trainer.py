@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from torch import nn
 from user_learners import Dropping
 
 import memfluence as mf
-from memfluence.errors import LearnerError
+from memfluence.errors import LearnerError, MemfluenceWarning
 from memfluence.learners import resolve
 from memfluence.learners.network import Network
 from memfluence.learners.recipes import Recipe
@@ -152,7 +153,7 @@ def test_a_model_that_diverges_fails_alone() -> None:
     ],
 )
 def test_what_cannot_be_trained_at_once(factory: Any, settings: dict[str, Any], message: str) -> None:
-    data, trials = (clouds(), random_trials([28])) if factory is Dropping else (pictures(), kept_trials(20))
+    data, trials = (clouds(), random_trials([28, 28])) if factory is Dropping else (pictures(), kept_trials(20, 20))
     learner = mf.network(factory, Recipe(epochs=1, batch=9, rate=0.1), group=2, **settings)
     with pytest.raises(LearnerError, match=message):
         results(learner, data, trials)
@@ -191,3 +192,17 @@ def test_a_run_in_groups_has_the_outcomes_of_one_by_one(tmp_path: Path) -> None:
         run = mf.run(pictures(), learner=learner, trials=5, out=tmp_path / str(group), device="cpu", progress=False)
         found[group] = run.memorization()
     assert found[1].equals(found[2])
+
+
+def test_a_run_keeps_the_groups_that_it_was_begun_with(tmp_path: Path) -> None:
+    def run(group: int, trials: int) -> None:
+        learner = mf.network(convolution, replace(PLAIN, epochs=2), group=group)
+        mf.run(pictures(), learner=learner, trials=trials, out=tmp_path, device="cpu", progress=False)
+
+    run(1, 1)
+    told = r"begun with groups of 1 trial\(s\) trained at once and keeps them; groups of 2 need another directory"
+    with pytest.warns(MemfluenceWarning, match=told):
+        run(2, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", MemfluenceWarning)
+        run(1, 4)

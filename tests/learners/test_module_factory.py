@@ -294,6 +294,10 @@ def test_a_factory_is_given_what_it_names(make: Any) -> None:
         (lambda: 3, "lambda must make a torch.nn.Module for a recipe to train; got an object of type int"),
         (lambda: nn.Linear(9, 3), r"lambda cannot be applied to images \(2, 5, 1, 1\).*RuntimeError: .*multiplied"),
         (lambda: nn.Flatten(), r"lambda must map images \(2, 5, 1, 1\) to logits \(2, 3\); got \(2, 5\)"),
+        (
+            lambda: nn.Sequential(nn.Flatten(), nn.AdaptiveAvgPool1d(3)),
+            "lambda makes a module that has no parameters to",
+        ),
         (lambda: nn.Identity(), r"to logits \(2, 3\); got \(2, 5, 1, 1\)"),
         (lambda: 1 / 0, r"lambda\(\) raised ZeroDivisionError: division by zero; a factory is given in_channels"),
         (
@@ -338,7 +342,7 @@ def test_a_class_of_modules_without_a_recipe_is_told_of_recipes() -> None:
         LearnerError, match=r"Dropping is a torch module, which needs a recipe: file.py:Dropping@fast, or memfl"
     ):
         resolve(f"{USER_FILE}:Dropping")
-    with pytest.raises(LearnerError, match=r"an object of type Linear is a torch module, which needs a recipe: "):
+    with pytest.raises(LearnerError, match=r"an object of type Linear is one torch module, .*; give a function that"):
         resolve(nn.Linear(2, 3))
     with pytest.raises(LearnerError, match=r"needs a recipe: net.py:make@fast"):
         resolve(lambda n_classes: None)

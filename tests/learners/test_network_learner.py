@@ -536,7 +536,11 @@ def test_options_of_a_preset_hold_unless_they_are_set(monkeypatch: pytest.Monkey
         ("resnet9", {"width": "wide"}, "'width' of resnet9@fast must be an integer; got 'wide'"),
         ("resnet9", {"epochs": "0"}, "'epochs' of the recipe must be an integer of at least 1; got 0"),
         ("resnet50@paper", {"normalization": "imagenet"}, "one of fixed, subset, dataset, unit, none"),
-        ("resnet50@imagenet", {"epochs": "20"}, r"'milestones' .* below epochs \(20\)"),
+        (
+            "resnet50@imagenet",
+            {"epochs": "20"},
+            r"'milestones' .* --set milestones=6,13, from 1 to below epochs \(20\)",
+        ),
     ],
 )
 def test_presets_that_are_not_there(name: str, settings: dict[str, str], message: str) -> None:

@@ -201,6 +201,36 @@ def test_ctrl_c_in_the_last_step_leaves_nothing_to_train(monkeypatch: pytest.Mon
     assert steps == []
 
 
+def test_ctrl_c_while_it_is_evaluated_keeps_the_training(monkeypatch: pytest.MonkeyPatch, trial: Trial) -> None:
+    checkpoints, steps = Memory(every=1e9), list[int]()
+
+    def interrupted(trainer: Trainer) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    for kept in (checkpoints, None):
+        with monkeypatch.context() as patch:
+            patch.setattr(Trainer, "scores", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                list(small().resuming(kept, nothing).train(pictures(), [trial], record=(), device="cpu"))
+    assert checkpoints.fractions() == [1.0]
+    assert signal.getsignal(signal.SIGINT) is before
+    assert same_bits(trained(small().resuming(checkpoints, nothing), trial, steps), trained(small(), trial))
+    assert steps == []
+
+
+@pytest.mark.parametrize(("seconds", "fractions"), [(59.0, []), (61.0, [1.0])])
+def test_a_long_training_is_kept_before_it_is_evaluated(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, fractions: list[float]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(watch_module.time, "monotonic", lambda: now)
+    checkpoints = Memory(every=60.0)
+    with Watch(0, checkpoints).over([torch.zeros(3)], 10, torch.device("cpu")):
+        now += seconds
+    assert checkpoints.fractions() == fractions
+
+
 def test_quick_trials_write_nothing_and_say_nothing(trial: Trial) -> None:
     checkpoints, said = Memory(every=60), list[PartWay]()
     trained(small().resuming(checkpoints, said.append), trial)

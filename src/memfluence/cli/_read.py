@@ -32,9 +32,11 @@ def status(run: RunArgument, json: JsonOption = False) -> None:
     )
     for maker, count in found["made_by"].items():
         say(f"  made by   {maker}: {count}")
+    failed = {failure["trial"] for failure in found["failures"]}
     for part in found["part_way"]:
         ago = duration(part["seconds_ago"])
-        say(f"  part-way  trial {part['trial']} is at {part['fraction']:.0%}, checkpointed {ago} ago")
+        again = "; failed since, --retry-failed goes on from there" if part["trial"] in failed else ""
+        say(f"  part-way  trial {part['trial']} is at {part['fraction']:.0%}, checkpointed {ago} ago{again}")
     for failure in found["failures"]:
         say(f"  failed    trial {failure['trial']}: {failure['message']}")
     for damage in found["damaged"]:

@@ -117,16 +117,17 @@ def run(
             f"{status['trials']} of {status['trials_wanted']} trials in {store.path}:"
             f" test accuracy {number(status['test_accuracy'])},"
             f" on kept examples {number(status['accuracy_in'])}, on held-out ones {number(status['accuracy_out'])}.",
-            f"Next: memfluence report {shlex.quote(str(store.path))}",
         )
+        if status["trials"]:
+            say(f"Next: memfluence report {shlex.quote(str(store.path))}")
     if status["trials_failed"]:
         first = status["failures"][0]
         again = shlex.join(
             ["memfluence", *(word for word in sys.argv[1:] if word != "--retry-failed"), "--retry-failed"]
         )
         raise TrialsFailedError(
-            f"{status['trials_failed']} trial(s) failed (trial {first['trial']}: {first['message']});"
-            f" the others are stored. To retry just those: {again}"
+            f"{status['trials_failed']} trial(s) failed (trial {first['trial']}: {first['message']})"
+            f"{'; the others are stored.' if status['trials'] else '.'} To retry just those: {again}"
         )
 
 

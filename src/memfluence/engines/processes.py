@@ -80,19 +80,23 @@ def run_processes(work: Work, groups: Sequence[Group], emit: Emit, *, workers: i
     """Run all groups on up to `workers` processes.
 
     A worker that dies fails the trials it was at, which are not tried again unless asked (they may be what killed it);
-    whatever else it had not stored goes to the others, or to a new team if the others have gone home.
+    one whose checkpoint is further on than when it last lost a worker goes on from there. Whatever else the worker had
+    not stored goes to the others, or to a new team if the others have gone home.
     """
     waiting = deque(groups)
+    lost_at: dict[int, float] = {}  # trial -> how far its checkpoint was when it lost a worker
     while waiting:
-        before = sum(len(group.wanted) for group in waiting)
-        lost = _run_team(work, waiting, emit, workers)
-        left = sum(len(group.wanted) for group in waiting)
+        before = sum(len(group.wanted) for group in waiting), dict(lost_at)
+        lost = _run_team(work, waiting, emit, workers, lost_at)
+        left = sum(len(group.wanted) for group in waiting), lost_at
         if left == before or any(not worker.given_at for worker, _ in lost):  # no use in trying once more
             reasons = "; ".join(dict.fromkeys(reason for _, reason in lost))
             raise EngineError(f"{reasons}. What was complete is stored; run the same command to go on.")
 
 
-def _run_team(work: Work, waiting: deque[Group], emit: Emit, workers: int) -> list[tuple[_Worker, str]]:
+def _run_team(
+    work: Work, waiting: deque[Group], emit: Emit, workers: int, lost_at: dict[int, float]
+) -> list[tuple[_Worker, str]]:
     """Hand out groups until none are left or no worker is; gives the workers that died, and how."""
     team = _start(work, min(workers, len(waiting)))
     lost: list[tuple[_Worker, str]] = []
@@ -108,7 +112,7 @@ def _run_team(work: Work, waiting: deque[Group], emit: Emit, workers: int) -> li
                     if reason := _why_lost(worker):
                         lost.append((worker, reason))
                         emit(WorkerLost(worker.number, reason, len(worker.done)))
-                        waiting.extendleft(_bury(worker, reason, work, emit))
+                        waiting.extendleft(_bury(worker, reason, work, emit, lost_at))
                     continue
                 if isinstance(message, MemfluenceError):
                     raise message
@@ -126,11 +130,22 @@ def _run_team(work: Work, waiting: deque[Group], emit: Emit, workers: int) -> li
     return lost
 
 
-def _bury(worker: _Worker, reason: str, work: Work, emit: Emit) -> list[Group]:
-    """Fail the trials that a dead worker was at, and give back all else that it had not stored."""
+def _bury(worker: _Worker, reason: str, work: Work, emit: Emit, lost_at: dict[int, float]) -> list[Group]:
+    """Fail the trials that a dead worker was at, and give back all else that it had not stored.
+
+    Given back is also a trial whose checkpoint is further on than in `lost_at`: it need not train again what led there,
+    and it is tried a finite number of times even if it is what kills its workers.
+    """
     begun = [group for group in worker.groups if not set(group.wanted) <= worker.done]
     guilty = set(begun[0].wanted) & worker.unstored if begun else set()
     store = TrialStore.open(work.run)
+    advanced = {
+        one.trial: one.fraction
+        for one in store.checkpoints().part_way(())
+        if work.checkpoint_every and one.trial in guilty and one.fraction > lost_at.get(one.trial, 0.0)
+    }
+    lost_at |= advanced
+    guilty -= advanced.keys()
     for trial in sorted(guilty):
         store.write_failure(Failure(trial, reason))
         emit(TrialFailed(trial, reason))

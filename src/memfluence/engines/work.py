@@ -105,7 +105,8 @@ class GroupRunner:
         for trial in sorted(trials):
             failure = Failure(trial, message, trace)
             self._store.write_failure(failure)
-            self._checkpoints.remove([trial])  # what is tried again after an error is tried from the start
+            # After an error of the learner's a trial starts over; one whose worker was killed keeps its checkpoint.
+            self._checkpoints.remove([trial])
             self._emit(TrialFailed(trial, failure.summary))
 
 

@@ -142,11 +142,15 @@ def _from_object(found: Any, settings: Mapping[str, Any], origin: str, covered: 
         return _with_settings(found, settings, origin)
     if _is_estimator(found):
         return EstimatorLearner(_with_parameters(found, settings, origin), covered)
-    made = found if isinstance(found, type) else type(found)
-    if callable(getattr(made, "forward", None)):
+    if isinstance(found, type) and callable(getattr(found, "forward", None)):
         raise LearnerError(
-            f"{origin} is a torch module, which needs a recipe: file.py:{made.__name__}@fast, or"
-            f" memfluence.network({made.__name__}, recipe='fast') in Python."
+            f"{origin} is a torch module, which needs a recipe: file.py:{found.__name__}@fast, or"
+            f" memfluence.network({found.__name__}, recipe='fast') in Python."
+        )
+    if callable(getattr(type(found), "forward", None)):
+        raise LearnerError(
+            f"{origin} is one torch module, but every trial begins with a new one; give a function that makes it, with"
+            " a recipe: file.py:function@fast, or memfluence.network(function, recipe='fast') in Python."
         )
     if callable(found) and not isinstance(found, type):
         if settings:

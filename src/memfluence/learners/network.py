@@ -103,7 +103,7 @@ class Network:
             return self._outcome(dataset, trial, record, chosen, Watch(trial.number, checkpoints, report))
 
         with one_thread(), kernels(self.recipe.deterministic):
-            if self.group > 1:  # small models, which have no need of checkpoints
+            if self.group > 1 and len(trials) > 1:  # small models, which have no need of checkpoints
                 yield from self._group_results(dataset, trials, record, chosen)
             else:
                 yield from one_by_one(trials, outcome)
@@ -182,16 +182,18 @@ class Network:
         started = time.perf_counter()
         try:
             trainer = self._trainer(dataset, len(trial.kept), device)
-            with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            generators = [device] if device.type == "cuda" else []
+            with torch.random.fork_rng(devices=generators), watch.until_evaluated():
                 with lone_examples_explained(self.recipe, len(trial.kept)):
                     trainer.train(trial, watch)
                 train_scores, test_scores = trainer.scores()  # (n, n_classes) each
+                finite = trainer.is_finite() and bool(train_scores.isfinite().all() & test_scores.isfinite().all())
         except torch.OutOfMemoryError as error:  # here, because `one_by_one` would take it for the trial's own failure
             raise LearnerError(
                 f"the GPU's memory does not hold {self.name} with batches of {self.recipe.batch};"
                 f" train smaller ones, for example with --set batch={max(1, self.recipe.batch // 2)}."
             ) from error
-        if not (trainer.is_finite() and train_scores.isfinite().all() and test_scores.isfinite().all()):
+        if not finite:
             raise FloatingPointError(self._diverged())
         name = device_name(device)
         if needs_scores(record):

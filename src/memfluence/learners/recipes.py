@@ -115,7 +115,9 @@ class Recipe:
         given: Any = self.milestones
         whole = isinstance(given, tuple) and all(is_integer(epoch, 1) for epoch in given)
         ascending = whole and list(given) == sorted(set(given)) and max(given, default=0) < self.epochs
-        self._require("milestones", ascending, f"ascending epochs, like 30,60, from 1 to below epochs ({self.epochs})")
+        thirds = ",".join(str(epoch) for epoch in (self.epochs // 3, 2 * self.epochs // 3) if epoch)
+        expected = f"ascending epochs, like --set milestones={thirds}, from 1 to below epochs ({self.epochs})"
+        self._require("milestones", ascending, expected)
 
     def _require(self, setting: str, holds: bool, expected: str) -> None:
         if not holds:

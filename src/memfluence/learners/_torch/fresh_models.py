@@ -2,7 +2,7 @@
 
 Our architectures start anew by the `reset_parameters` of their layers. A module of the user's may hold parameters and
 buffers that no layer draws, so it starts anew by being made anew; its values are then copied into those of the module
-that is being trained, whose place in memory a captured step knows.
+that is being trained, whose place in memory a captured step knows, and its other attributes to that module.
 """
 
 from collections.abc import Mapping
@@ -15,6 +15,7 @@ from torch.nn.parameter import is_lazy
 from memfluence.errors import LearnerError
 from memfluence.learners._factory import ModuleFactory
 from memfluence.learners._torch.architectures import build
+from memfluence.learners._torch.plain_attributes import refuse_hidden_tensors, take_over
 
 __all__ = ["FreshModels", "full_precision_head"]
 
@@ -43,11 +44,12 @@ class FreshModels:
             torch.manual_seed(0)  # what a factory draws and keeps outside of parameters and buffers
             model = self._made(self._architecture)
             self._check(model, self._architecture.name)
+            refuse_hidden_tensors(model, self._architecture.name)
             return full_precision_head(model)
 
     @torch.no_grad()
     def restart(self, model: nn.Module) -> None:
-        """Draw the model's values anew from torch's generator."""
+        """Draw the model's values anew from torch's generator; nothing of an earlier trial stays in it."""
         if isinstance(self._architecture, str):
             for layer in model.modules():
                 if hasattr(layer, "reset_parameters"):
@@ -55,13 +57,24 @@ class FreshModels:
             return
         made = self._made(self._architecture)
         old, new = ([*one.parameters(), *one.buffers()] for one in (model, made))
-        if [value.shape for value in old] != [value.shape for value in new]:
+        if made is model or {id(value) for value in old} & {id(value) for value in new}:
+            raise LearnerError(
+                f"{self._architecture.name} gives a module, or a part of one, that it gave before, but every trial"
+                " begins with a new one; make it, or copy.deepcopy it, at every call."
+            )
+        if [value.shape for value in old] != [value.shape for value in new] or _parts(model) != _parts(made):
             raise LearnerError(
                 f"{self._architecture.name} makes modules of different shapes when called again; all trials of a run"
                 " train one kind of model."
             )
         for value, drawn in zip(old, new):
             value.copy_(drawn)
+        take_over(model, made)
+
+    def check_trained(self, model: nn.Module) -> None:
+        """Refuse a module that keeps tensors of its training where a trial does not know of them."""
+        if not isinstance(self._architecture, str):
+            refuse_hidden_tensors(model, self._architecture.name)
 
     def _made(self, factory: ModuleFactory) -> nn.Module:
         model = factory.build(self._image[0], self._n_classes, self._options).float().cpu()
@@ -78,6 +91,9 @@ class FreshModels:
                 f" got {found}."
             )
 
+        if not any(value.requires_grad for value in model.parameters()):
+            raise LearnerError(f"{name} makes a module that has no parameters to train; give one that has.")
+
     @torch.no_grad()
     def _logits(self, model: nn.Module, name: str) -> Any:
         try:
@@ -87,6 +103,10 @@ class FreshModels:
                 f"{name} cannot be applied to images (2, {', '.join(map(str, self._image))}), which are (batch,"
                 f" channels, height, width); features are 1 x 1 pixels: {type(error).__name__}: {error}."
             ) from error
+
+
+def _parts(model: nn.Module) -> list[str]:
+    return [name for name, _ in model.named_modules()]
 
 
 def full_precision_head(model: nn.Module) -> nn.Module:

@@ -78,6 +78,7 @@ class GroupTrainer:
         for n, rows, crop, rate in zip(self._data.steps(self._rows(order)), *on_device, self._rates):
             width = n // len(trials)
             self._step(rows[:, :width], crop[:, :, :width].int(), rate)
+        self._fresh.check_trained(self._model)
 
     def _rows(self, order: np.ndarray) -> Iterator[np.ndarray]:
         """The examples of each step, of all models one after another."""
@@ -103,6 +104,8 @@ class GroupTrainer:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(integer_seed(trial.root, "init", trial.number))
                 self._fresh.restart(self._drawn)
+                if k == 0 and self._fresh.of_user:
+                    self._fresh.restart(self._model)  # for its plain attributes, which all of them share
             for name, value in (*self._drawn.named_parameters(), *self._drawn.named_buffers()):
                 self._values[name][k].copy_(value)
             kept = torch.from_numpy(trial.kept).to(self._device)

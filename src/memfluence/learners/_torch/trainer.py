@@ -90,6 +90,7 @@ class Trainer:
         self._model.train()
         if self._on_gpu and self._graph is None and not self._eager:
             self._accelerate()
+            self._fresh.check_trained(self._model)  # a captured step runs none of the module's code when it is replayed
             self._initialize(trial)
             self._model.train()
         with watch.over(self._state(), len(order), self._device) as first:
@@ -101,6 +102,7 @@ class Trainer:
                 else:
                     self._step(width)
                 watch.after(step + 1)
+        self._fresh.check_trained(self._model)
 
     def _rows(self, order: np.ndarray, first: int) -> Iterator[np.ndarray]:
         """The examples of each step from the first one asked for on."""
@@ -110,7 +112,8 @@ class Trainer:
 
     def _state(self) -> list[torch.Tensor]:
         """All that a step changes, in place. The tables that it reads are the trial's and can be filled again."""
-        return [*self._parameters, *self._model.buffers(), *self._optimizer.state, self._position]
+        of_model = {id(one): one for one in (*self._model.parameters(), *self._model.buffers())}  # frozen ones, too
+        return [*of_model.values(), *self._optimizer.state, self._position]
 
     @torch.no_grad()
     def scores(self) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,6 +1,7 @@
 """`Watch`: what happens beside the steps of a long training.
 
-It goes on from a checkpoint, writes new ones by the clock, says how far it is, and saves before an interrupt acts.
+It goes on from a checkpoint, writes new ones by the clock, says how far it is, and saves before an interrupt acts; when
+the steps are done, the trained model is kept until it was evaluated.
 """
 
 import io
@@ -40,6 +41,8 @@ class Watch:
         self._trial, self._checkpoints, self._report = trial, checkpoints, report
         self._interrupts = HeldInterrupts()
         self._next = float("inf")  # the step after which to pause
+        self._saved = 0  # the step of the newest checkpoint
+        self._trained = False
         self.seconds_before = 0.0  # of training, before the checkpoint that it went on from
 
     @contextmanager
@@ -60,7 +63,7 @@ class Watch:
             "state": digest([[list(tensor.shape), str(tensor.dtype)] for tensor in state]),
         }
         with self._interrupts:
-            first = self._restore()
+            first = self._saved = self._restore()
             self._start = first / steps
             self._began = self._paused = self._reported = time.monotonic()
             self._due = self._began + (self._checkpoints.every if self._checkpoints else 0.0)
@@ -68,6 +71,20 @@ class Watch:
             if first and self._report is not None:
                 self._report(PartWay(self._trial, self._start, self._start))
             yield first
+            self._trained = True
+            if time.monotonic() >= self._due:
+                self._save(steps)
+
+    @contextmanager
+    def until_evaluated(self) -> Iterator[None]:
+        """The block trains within `over` and then evaluates the model; an interrupt after the last step keeps it."""
+        try:
+            yield
+        except BaseException as error:
+            if self._trained and not isinstance(error, Exception):  # Ctrl-C, or the engine stops
+                with HeldInterrupts():  # a second Ctrl-C must not lose what the first one saves
+                    self._save(self._steps)
+            raise
 
     def after(self, step: int) -> None:
         """So many steps have been given to the device."""
@@ -83,10 +100,9 @@ class Watch:
             if self._report is not None and now - self._reported >= _SECONDS_BETWEEN_REPORTS:
                 self._reported = now
                 self._report(PartWay(self._trial, step / self._steps, self._start))
-        except Exception:
-            raise
-        except BaseException:  # Ctrl-C, or the engine stops
-            self._save(step)
+        except BaseException as error:
+            if not isinstance(error, Exception):  # Ctrl-C, or the engine stops
+                self._save(step)
             raise
         if self._checkpoints is not None and now >= self._due:
             self._save(step)
@@ -95,7 +111,7 @@ class Watch:
         self._next, self._paused = step + self._between, time.monotonic()
 
     def _save(self, step: int) -> None:
-        if self._checkpoints is None:
+        if self._checkpoints is None or step == self._saved:
             return
         began = time.monotonic()
         content = io.BytesIO()
@@ -103,6 +119,7 @@ class Watch:
         tensors = [tensor.detach().cpu() for tensor in self._state]
         torch.save({"step": step, "seconds": seconds, "tensors": tensors}, content)
         self._checkpoints.save(self._trial, self._made_with, content.getvalue(), step / self._steps)
+        self._saved = step
         now = time.monotonic()
         self._due = now + max(self._checkpoints.every, (now - began) / _LARGEST_SHARE)
 
