@@ -291,6 +291,7 @@ def main() -> None:
         if options.imagenet
         else on_cpu(options.repetitions, options.full_baseline, options.only)
     )
+    options.results.mkdir(parents=True, exist_ok=True)
     (options.results / name).write_text(json.dumps(results, indent=2) + "\n")
 
 
