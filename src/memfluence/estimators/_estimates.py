@@ -74,9 +74,9 @@ class Estimates(ABC):
     ) -> None:
         """Call use(values, rows, columns) for tiles, values (test, train) float64; order as in `counts.each_tile`."""
 
-    @abstractmethod
     def _prepare(self, pairs: int) -> bool:
         """Get ready to look at so many pairs; whether tiles may then be asked for from several threads."""
+        return False
 
     def _can_reach(self, train: np.ndarray, test: np.ndarray, threshold: float) -> np.ndarray:
         """Those of the test examples that may reach the threshold with one of the training examples."""

@@ -196,9 +196,6 @@ class AdjustedInfluence(Estimates):
         stderr = found.stderr * np.sqrt(unexplained)
         return Difference(value, stderr, value - Z95 * stderr, value + Z95 * stderr)
 
-    def _prepare(self, pairs: int) -> bool:
-        return False
-
     def _tiles(
         self,
         train: np.ndarray,

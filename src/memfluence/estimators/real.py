@@ -150,9 +150,6 @@ class RealInfluence(Estimates):
             four[:, pairs] = [part[:, 0] for part in (found.value, found.stderr, found.lower, found.upper)]
         return Difference(*four)
 
-    def _prepare(self, pairs: int) -> bool:
-        return False
-
     def _tiles(
         self,
         train: np.ndarray,
