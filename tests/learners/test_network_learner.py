@@ -244,6 +244,7 @@ def twin_scores(learner: Network, dataset: Dataset, trial: Trial) -> np.ndarray:
         return torch.tensor(((images - shift) / scale).transpose(0, 3, 1, 2), dtype=torch.float32)
 
     model = build(learner.architecture, raw.shape[3], dataset.n_classes, **learner.options)
+    model = model.to(memory_format=torch.channels_last)  # older versions of torch draw in the order of the memory
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(integer_seed(trial.root, "init", trial.number))
         for layer in model.modules():
