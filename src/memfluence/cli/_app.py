@@ -12,7 +12,7 @@ from typing import NoReturn, TextIO
 
 import typer
 
-from memfluence.cli import _exchange, _findings, _judge, _pairs, _read, _run, _values
+from memfluence.cli import _exchange, _experiment, _experiment_train, _findings, _judge, _pairs, _read, _run, _values
 from memfluence.errors import Interrupted, MemfluenceError, MemfluenceWarning
 
 __all__ = ["app", "main"]
@@ -43,6 +43,8 @@ app.command("values")(_values.values)
 app.command("profile")(_values.profile)
 app.command("datamodels")(_values.datamodels)
 app.command("judge")(_judge.judge)
+_experiment.app.command("removal")(_experiment_train.removal)
+app.add_typer(_experiment.app, name="experiment")
 app.command("compare")(_exchange.compare)
 app.command("export")(_exchange.export)
 app.command("import")(_exchange.import_)

@@ -3,6 +3,7 @@
 Importing this room imports neither torch nor scikit-learn; a learner does, when it trains.
 """
 
+from memfluence.learners._again import described
 from memfluence.learners._source import BUILTIN, resolve
 from memfluence.learners.estimator import EstimatorLearner
 from memfluence.learners.function import FunctionLearner
@@ -17,5 +18,6 @@ __all__ = [
     "FunctionLearner",
     "Learner",
     "Resumable",
+    "described",
     "resolve",
 ]

@@ -1,0 +1,103 @@
+"""Commands of experiments that train models of their own: `removal`."""
+
+from typing import Annotated, Any
+
+import typer
+
+from memfluence.cli._experiment import OutOption, conclude, numbers, percent, train
+from memfluence.cli._options import DeviceOption, JsonOption, KeepOption, RunArgument, SeedOption, SetOption
+from memfluence.cli._output import number
+
+__all__ = ["removal"]
+
+DataOption = Annotated[
+    str | None,
+    typer.Option("--data", "--dataset", help="Where the data are, if the run does not say.", show_default=False),
+]
+LearnerAgainOption = Annotated[
+    str | None, typer.Option("--learner", help="Another learner.  [default: the run's]", show_default=False)
+]
+EngineOption = Annotated[
+    str | None, typer.Option(help="local or processes.  [default: by --workers]", show_default=False)
+]
+WorkersOption = Annotated[int, typer.Option(help="Worker processes.")]
+RetryOption = Annotated[bool, typer.Option("--retry-failed", help="Run just the trials that failed.")]
+CheckpointOption = Annotated[float, typer.Option(metavar="SECONDS", help="As for run.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress.")]
+RepeatsOption = Annotated[int, typer.Option(help="Models for each point, all with seeds of their own.")]
+
+
+def removal(
+    run: RunArgument,
+    thresholds: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="Of memorization.  [default: 0.1,0.2,...,0.9]", show_default=False),
+    ] = None,
+    repeats: RepeatsOption = 5,
+    mem: Annotated[float, typer.Option(help="Threshold at which share and utility are stated.")] = 0.3,
+    seed: SeedOption = 0,
+    keep: KeepOption = None,
+    out: OutOption = None,
+    data: DataOption = None,
+    learner: LearnerAgainOption = None,
+    set_: SetOption = None,
+    engine: EngineOption = None,
+    workers: WorkersOption = 1,
+    device: DeviceOption = "auto",
+    retry_failed: RetryOption = False,
+    checkpoint_every: CheckpointOption = 60,
+    quiet: QuietOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Test accuracy without the examples memorized at or above each threshold, and without random ones (Fig. 2)."""
+    chosen = {} if thresholds is None else {"thresholds": numbers(thresholds, "--thresholds")}
+    done = train(
+        "removal",
+        [run],
+        out,
+        quiet,
+        set_,
+        **chosen,
+        repeats=repeats,
+        mem=mem,
+        seed=seed,
+        keep=keep,
+        dataset=data,
+        learner=learner,
+        engine=engine,
+        workers=workers,
+        device=device,
+        retry_failed=retry_failed,
+        checkpoint_every=checkpoint_every,
+    )
+    found = done[0].numbers
+    conclude(
+        done,
+        json,
+        ("memorization", "removed", "left", "accuracy %", "random %", "excess cost"),
+        (
+            (
+                f">= {one['threshold']:g}",
+                one["removed"],
+                f"{one['fraction_left']:.1%}",
+                percent(one["accuracy"]),
+                percent(one["accuracy_random"]),
+                f"{number(100 * one['excess']['mean'], 2)} ± {number(100 * one['excess']['stderr'], 2)}",
+            )
+            for one in found["points"]
+        ),
+        f"Nothing removed: {percent(found['accuracy'])}. ± is one standard deviation; of the excess, its error.",
+        *_utility_of_memorized(found["memorized"], mem),
+    )
+
+
+def _utility_of_memorized(at: dict[str, Any] | None, mem: float) -> list[str]:
+    if at is None:
+        return [f"No example has a memorization of {mem:g} or more."]
+    costs = (
+        f"{number(100 * at[key]['mean'], 2)} ± {number(100 * at[key]['stderr'], 2)}" for key in ("cost", "cost_random")
+    )
+    return [
+        "{share:.1%} of the examples are memorized at {mem:g} or above; their removal costs {0} points of accuracy,"
+        " that of as many random ones {1} (± standard error).".format(*costs, share=at["share"], mem=mem)
+    ]

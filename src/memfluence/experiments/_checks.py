@@ -1,0 +1,33 @@
+"""What several experiments ask of the runs they are given, each refusal one sentence."""
+
+import numpy as np
+
+from memfluence.errors import InputError, RunMismatchError
+from memfluence.runs import Run
+
+__all__ = ["LEAST_TRIALS", "check_repeats", "check_same_data", "check_trials"]
+
+LEAST_TRIALS = 20  # fewer say nothing about who is memorized: a standard error of 0.24 at keep 0.7
+
+
+def check_trials(run: Run, least: int = LEAST_TRIALS) -> None:
+    """Refuse a run whose trials are too few to estimate anything."""
+    if (there := len(run.trials)) < least:
+        raise InputError(
+            f"{run.path} has {there} trial(s), too few to estimate memorization; run at least {least}, better hundreds."
+        )
+
+
+def check_repeats(repeats: int) -> None:
+    if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 2:
+        raise InputError(f"The 'repeats' parameter must be an integer >= 2, to give a spread. Got {repeats!r} instead.")
+
+
+def check_same_data(run: Run, other: Run) -> None:
+    """Refuse runs of different data: their labels say so, whatever the data are called."""
+    same = all(np.array_equal(ours, theirs) for ours, theirs in zip(run.label_codes, other.label_codes))
+    if not same or list(run.info.dataset["classes"]) != list(other.info.dataset["classes"]):
+        raise RunMismatchError(
+            f"{run.path} and {other.path} were made from different data (their labels differ); compare runs of the"
+            " same dataset."
+        )
