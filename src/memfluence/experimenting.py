@@ -8,7 +8,7 @@ OUT/trained/                          their trials: a run like any other
 import json
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +94,7 @@ def experiment(name: str, *runs: str | Path | Run, out: str | Path | None = None
     where = directory_of(title, opened, out)
     if title in _RETRAINING:
         how = {one.name: options.pop(one.name) for one in fields(Training) if one.name in options}
-        result = _RETRAINING[title](opened, where, Training(**how), options)
+        result = _RETRAINING[title](title, opened, where, Training(**how), options)
     else:
         result = module.summarize(*opened, **options)
     save(result, where)
@@ -117,14 +117,20 @@ def save(result: Result, directory: Path) -> list[Path]:
     return paths + save_figures(result, directory)
 
 
-def _removal(runs: list[Run], out: Path, training: Training, options: dict[str, Any]) -> Result:
-    run = _only(runs, "removal")
-    plan = experiments.removal.plan(run, **options)
-    return experiments.removal.summarize(plan, training.retrain(plan, run, out).trials)
+def _retrained(name: str, runs: list[Run], out: Path, training: Training, options: dict[str, Any]) -> Result:
+    """An experiment whose plan is made from one run, trained as that run was."""
+    run, module = _only(runs, name), experiments.named(name)
+    plan = module.plan(run, **options)
+    trained = training.retrain(plan, run, out)
+    result: Result = module.summarize(plan, trained.trials)
+    learner = (trained.info.learner or {}).get("name")
+    other = f"; trained with {learner}" if learner != (run.info.learner or {}).get("name") else ""
+    return replace(result, title=result.title + other, settings={**result.settings, "learner": learner})
 
 
-_RETRAINING: dict[str, Callable[[list[Run], Path, Training, dict[str, Any]], Result]] = {
-    "removal": _removal,
+_RETRAINING: dict[str, Callable[[str, list[Run], Path, Training, dict[str, Any]], Result]] = {
+    "removal": _retrained,
+    "utility": _retrained,
 }
 
 

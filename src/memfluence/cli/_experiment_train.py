@@ -1,14 +1,24 @@
-"""Commands of experiments that train models of their own: `removal`."""
+"""Commands of experiments that train models of their own: `removal`, `utility`."""
 
 from typing import Annotated, Any
 
 import typer
 
 from memfluence.cli._experiment import OutOption, conclude, numbers, percent, train
-from memfluence.cli._options import DeviceOption, JsonOption, KeepOption, RunArgument, SeedOption, SetOption
+from memfluence.cli._options import (
+    AnyClass,
+    DeviceOption,
+    InflOption,
+    JsonOption,
+    KeepOption,
+    MemOption,
+    RunArgument,
+    SeedOption,
+    SetOption,
+)
 from memfluence.cli._output import number
 
-__all__ = ["removal"]
+__all__ = ["removal", "utility"]
 
 DataOption = Annotated[
     str | None,
@@ -101,3 +111,62 @@ def _utility_of_memorized(at: dict[str, Any] | None, mem: float) -> list[str]:
         "{share:.1%} of the examples are memorized at {mem:g} or above; their removal costs {0} points of accuracy,"
         " that of as many random ones {1} (± standard error).".format(*costs, share=at["share"], mem=mem)
     ]
+
+
+def utility(
+    run: RunArgument,
+    repeats: RepeatsOption = 20,
+    mem: MemOption = 0.25,
+    infl: InflOption = 0.15,
+    any_class: AnyClass = False,
+    seed: SeedOption = 0,
+    keep: KeepOption = None,
+    out: OutOption = None,
+    data: DataOption = None,
+    learner: LearnerAgainOption = None,
+    set_: SetOption = None,
+    engine: EngineOption = None,
+    workers: WorkersOption = 1,
+    device: DeviceOption = "auto",
+    retry_failed: RetryOption = False,
+    checkpoint_every: CheckpointOption = 60,
+    quiet: QuietOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Marginal utility of the training examples in high-influence pairs, and how much of it the pairs explain."""
+    done = train(
+        "utility",
+        [run],
+        out,
+        quiet,
+        set_,
+        repeats=repeats,
+        mem=mem,
+        infl=infl,
+        same_class=not any_class,
+        seed=seed,
+        keep=keep,
+        dataset=data,
+        learner=learner,
+        engine=engine,
+        workers=workers,
+        device=device,
+        retry_failed=retry_failed,
+        checkpoint_every=checkpoint_every,
+    )
+    found = done[0].numbers
+    sets = {"test": "whole test set", "influenced": "influenced", "rest": "the rest"}
+    columns = ("accuracy", "accuracy_without", "difference", "contribution")
+    within = "within" if found["within_one_sd"] else "not within"
+    conclude(
+        done,
+        json,
+        ("test examples", "n", "all kept %", "without S_h %", "lost %", "of the whole loss"),
+        (
+            (title, found[name]["examples"], *(percent(found[name][key]) for key in columns))
+            for name, title in sets.items()
+        ),
+        "± is one standard deviation of one run (of a difference: of one run of each side, which are not paired);"
+        f" standard errors are in the JSON. What the influenced examples contribute is {within} one standard deviation"
+        f" of the whole loss; the rest of it is {number(found['rest_in_standard_errors'], 1)} standard errors from 0.",
+    )

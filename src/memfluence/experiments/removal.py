@@ -15,14 +15,13 @@ what the removal of memorized examples does, with a warning and with the classes
 the test examples of that class right, and the random control can. One that leaves fewer than two classes is refused.
 """
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from memfluence.errors import InputError, MemfluenceWarning
-from memfluence.experiments._checks import check_repeats, check_trials
+from memfluence.errors import InputError
+from memfluence.experiments._checks import check_classes, check_repeats, check_trials, warn
 from memfluence.experiments._result import Result, about
 from memfluence.experiments._retraining import Retraining, correct_by_trial
 from memfluence.experiments._statistics import difference, spread
@@ -54,7 +53,6 @@ def plan(
     check_trials(run)
     check_repeats(repeats)
     value = run.estimate_memorization(keep).value  # (n_train,)
-    classes = run.label_codes[0]  # (n_train,)
     chosen = sorted({*(_checked(one) for one in thresholds), _checked(mem)})
     counts = {one: int((value >= one).sum()) for one in chosen}
     used = [one for one in chosen if counts[one]]
@@ -64,16 +62,17 @@ def plan(
             f" {np.nanmax(value):.2f}); give lower --thresholds."
         )
     if unused := [f"{one:g}" for one in chosen if one not in used]:
-        _warn(f"No example is memorized at {', '.join(unused)} or above, so there is nothing to remove there.")
+        warn(f"No example is memorized at {', '.join(unused)} or above, so there is nothing to remove there.")
+    emptied: dict[str, list[str]] = {}
     everything = np.ones(len(value), dtype=bool)
     masks, purposes = [everything] * repeats, [{"arm": "all", "repeat": k} for k in range(repeats)]
     for threshold in used:
-        memorized = ~(value >= threshold)  # what is not estimated (NaN) stays
-        _check_classes(classes, memorized, threshold, run)
+        kept = ~(value >= threshold)  # (n_train,) bool; what is not estimated (NaN) stays
+        emptied[f"{threshold:g}"] = check_classes(run, kept, f"memorized at {threshold:g} or above")
         for arm in ("memorized", "random"):
             for repeat in range(repeats):
                 rng = generator(seed, "resample", len(masks))
-                masks.append(memorized if arm == "memorized" else random_subset(rng, len(value), int(memorized.sum())))
+                masks.append(kept if arm == "memorized" else random_subset(rng, len(value), int(kept.sum())))
                 purposes.append({"arm": arm, "threshold": threshold, "repeat": repeat})
     settings = {
         "about": about(run.info),
@@ -85,9 +84,7 @@ def plan(
         "memorization_from_trials": len(run.trials),
         "n_train": run.info.n_train,
         "n_test": run.info.n_test,
-        "emptied_classes": {
-            f"{one:g}": _emptied(classes, value >= one, run.info.dataset["class_names"]) for one in used
-        },
+        "emptied_classes": emptied,
     }
     return Retraining("removal", np.stack(masks), tuple(purposes), settings, seed)
 
@@ -147,27 +144,3 @@ def _checked(threshold: float) -> float:
     if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 < threshold <= 1:
         raise InputError(f"A threshold of memorization must be a number in (0, 1]. Got {threshold!r} instead.")
     return float(threshold)
-
-
-def _emptied(classes: np.ndarray, removed: np.ndarray, names: Sequence[str]) -> list[str]:
-    """Names of the classes that have no example left."""
-    return [names[code] for code in np.setdiff1d(classes, classes[~removed]).tolist()]
-
-
-def _check_classes(classes: np.ndarray, kept: np.ndarray, threshold: float, run: Run) -> None:
-    left = np.unique(classes[kept])
-    if len(left) < 2:
-        raise InputError(
-            f"Without the examples memorized at {threshold:g} or above, {len(left)} class(es) of {run.path} would be"
-            " left, and a classifier needs two; give higher --thresholds."
-        )
-    if names := _emptied(classes, ~kept, run.info.dataset["class_names"]):
-        shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-        _warn(
-            f"Removal at {threshold:g} leaves no example of {len(names)} class(es) ({shown}); its models cannot get"
-            " their test examples right, those of the random control may."
-        )
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, MemfluenceWarning, stacklevel=3)
