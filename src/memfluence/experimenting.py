@@ -5,6 +5,7 @@ OUT/plan.json                         which models were trained, and what each i
 OUT/trained/                          their trials: a run like any other
 """
 
+import io
 import json
 import warnings
 from collections.abc import Callable, Mapping
@@ -16,16 +17,20 @@ import numpy as np
 
 from memfluence import experiments
 from memfluence.datasets import Dataset, as_dataset
-from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError, TrialsFailedError
+from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError, StoreError, TrialsFailedError
 from memfluence.experiments import Result, Retraining
-from memfluence.learners import Learner, described, resolve
+from memfluence.learners import Learner, described, represent, resolve
+from memfluence.npzfiles import open_npz
 from memfluence.progress import Progress, ProgressListener
+from memfluence.records import Trial, canonical_json
 from memfluence.report.experiments import save_figures
 from memfluence.running import DEFAULT_CHECKPOINT_EVERY, prepare, run_trials
 from memfluence.runs import Run, open_run
 from memfluence.store import TrialStore, write_whole
 
 __all__ = ["Training", "directory_of", "experiment", "save"]
+
+_LINEAR_AT_ONCE = 50  # linear models; on 50,000 x 512 features their scores take 1 GB
 
 
 @dataclass(frozen=True)
@@ -128,9 +133,55 @@ def _retrained(name: str, runs: list[Run], out: Path, training: Training, option
     return replace(result, title=result.title + other, settings={**result.settings, "learner": learner})
 
 
+def _last_layer(name: str, runs: list[Run], out: Path, training: Training, options: dict[str, Any]) -> Result:
+    """Linear models on what the last layer of one network, trained on everything, is given."""
+    run, module = _only(runs, name), experiments.last_layer
+    given = {one: options.pop(one) for one in ("trials", "seed") if one in options}
+    design = module.plan(run, keep=options.get("keep"), **given)
+    linear = resolve("linear@paper", {"group": _LINEAR_AT_ONCE, **(options.pop("linear", None) or {})})
+    dataset, network = _represented(training.learner_of(run), training.data_of(run), design["seed"], training, out)
+    return module.summarize(run, training.run(out / "trained", dataset, linear, **design), network, **options)
+
+
+def _represented(
+    learner: Learner, dataset: Dataset, seed: int, training: Training, out: Path
+) -> tuple[Dataset, dict[str, Any]]:
+    """The dataset with representations for inputs, and what made them; kept in files, so that they are made once."""
+    arrays, notes = out / "representations.npz", out / "representations.json"
+    made_by = {"learner": learner.describe(), "data": dataset.fingerprint, "seed": seed}
+    if arrays.is_file() and notes.is_file():
+        network = json.loads(notes.read_bytes())
+        if canonical_json(network["made_by"]) != canonical_json(made_by):
+            raise RunMismatchError(
+                f"{arrays} holds what another network was made of (another learner, seed or data); choose another"
+                " directory (--out)."
+            )
+    else:
+        everything = Trial(0, 0, np.ones(dataset.n_train, dtype=bool), seed)
+        outcome, train, test = represent(learner, dataset, everything, device=training.device)
+        network = {
+            "made_by": made_by,
+            "learner": learner.name,
+            "features": train.shape[1],
+            "test_accuracy": float(outcome.test_correct.mean()),
+            "train_accuracy": float(outcome.train_correct.mean()),
+            "seconds": outcome.seconds,
+        }
+        content = io.BytesIO()
+        labels = {f"y_{split}": dataset.labels(split) for split in ("train", "test")}
+        np.savez(content, x_train=train, x_test=test, **labels)  # type: ignore[arg-type]
+        write_whole(arrays, content.getvalue())
+        write_whole(notes, (json.dumps(network, indent=2) + "\n").encode())
+    with open_npz(arrays, StoreError) as file:
+        train, test = file.read("x_train"), file.read("x_test")
+    name = f"npz:{arrays.resolve()}"
+    return replace(dataset, name=name, x_train=train, x_test=test, value_range=None, attributes={}), network
+
+
 _RETRAINING: dict[str, Callable[[str, list[Run], Path, Training, dict[str, Any]], Result]] = {
     "removal": _retrained,
     "utility": _retrained,
+    "last-layer": _last_layer,
 }
 
 

@@ -1,4 +1,4 @@
-"""Commands of experiments that train models of their own: `removal`, `utility`."""
+"""Commands of experiments that train models of their own: `removal`, `utility`, `last-layer`."""
 
 from typing import Annotated, Any
 
@@ -15,10 +15,11 @@ from memfluence.cli._options import (
     RunArgument,
     SeedOption,
     SetOption,
+    settings,
 )
 from memfluence.cli._output import number
 
-__all__ = ["removal", "utility"]
+__all__ = ["last_layer", "removal", "utility"]
 
 DataOption = Annotated[
     str | None,
@@ -170,3 +171,72 @@ def utility(
         f" standard errors are in the JSON. What the influenced examples contribute is {within} one standard deviation"
         f" of the whole loss; the rest of it is {number(found['rest_in_standard_errors'], 1)} standard errors from 0.",
     )
+
+
+def last_layer(
+    run: RunArgument,
+    trials: Annotated[int, typer.Option(help="How many linear models to train.")] = 1000,
+    mem: MemOption = 0.25,
+    infl: InflOption = 0.15,
+    any_class: AnyClass = False,
+    seed: SeedOption = 0,
+    keep: KeepOption = None,
+    linear_set: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE", help="Setting of the linear models (linear@paper); repeatable.", show_default=False
+        ),
+    ] = None,
+    out: OutOption = None,
+    data: DataOption = None,
+    learner: LearnerAgainOption = None,
+    set_: SetOption = None,
+    engine: EngineOption = None,
+    workers: WorkersOption = 1,
+    device: DeviceOption = "auto",
+    retry_failed: RetryOption = False,
+    quiet: QuietOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Retrain the last layer alone, on representations that have seen everything: how little it memorizes (Fig. 8)."""
+    done = train(
+        "last-layer",
+        [run],
+        out,
+        quiet,
+        set_,
+        trials=trials,
+        mem=mem,
+        infl=infl,
+        same_class=not any_class,
+        seed=seed,
+        keep=keep,
+        linear=settings(linear_set),
+        dataset=data,
+        learner=learner,
+        engine=engine,
+        workers=workers,
+        device=device,
+        retry_failed=retry_failed,
+    )
+    found = done[0].numbers
+    pairs, network = found["pairs"], found["representation"]
+    rows = (
+        ("test accuracy %", *(percent(found[side]["test_accuracy"]) for side in ("network", "linear")), ""),
+        (f"memorized (>= {mem:g})", *_sides(found["memorized"])),
+        (f"pairs (influence >= {infl:g})", *_sides(pairs["memorized"]["agreement"])),
+        ("pairs, memorized or not", *_sides(pairs["any"]["agreement"])),
+    )
+    conclude(
+        done,
+        json,
+        ("", "whole networks", "linear models", "Jaccard"),
+        rows,
+        f"The network trained once, on everything ({network['learner']}, {network['features']} features): test accuracy"
+        f" {network['test_accuracy']:.2%}.",
+        f"Note: {found['note']}",
+    )
+
+
+def _sides(found: dict[str, Any]) -> tuple[object, ...]:
+    return found["network"], found["linear"], number(found["jaccard"])

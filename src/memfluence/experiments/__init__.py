@@ -8,15 +8,16 @@ A name has an underscore as a module (`last_layer`) and a hyphen on the command 
 from types import ModuleType
 
 from memfluence.errors import InputError
-from memfluence.experiments import removal, utility
+from memfluence.experiments import last_layer, removal, utility
 from memfluence.experiments._result import Result
 from memfluence.experiments._retraining import Retraining
 
-__all__ = ["EXPERIMENTS", "Result", "Retraining", "named", "removal", "utility"]
+__all__ = ["EXPERIMENTS", "Result", "Retraining", "last_layer", "named", "removal", "utility"]
 
 EXPERIMENTS: dict[str, ModuleType] = {
     "removal": removal,
     "utility": utility,
+    "last-layer": last_layer,
 }
 
 

@@ -1,14 +1,15 @@
-"""A learner from what `run.json` says of it."""
+"""What is asked of a learner after a run: to be made again from `run.json`, and to show its representations."""
 
 from collections.abc import Mapping
 from typing import Any
 
+from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
-from memfluence.learners._source import resolve
-from memfluence.learners.protocol import Learner
-from memfluence.records import canonical_json
+from memfluence.learners._source import SourcedLearner, resolve
+from memfluence.learners.protocol import Learner, Representation, Representing
+from memfluence.records import Trial, canonical_json
 
-__all__ = ["described"]
+__all__ = ["described", "represent"]
 
 
 def described(description: Mapping[str, Any] | None) -> Learner:
@@ -31,3 +32,14 @@ def described(description: Mapping[str, Any] | None) -> Learner:
             " again with --learner (learner=... in Python)."
         )
     return found
+
+
+def represent(learner: Learner, dataset: Dataset, trial: Trial, *, device: str) -> Representation:
+    """What the last layer of the trial's model is given; only networks have one."""
+    inner = learner.learner if isinstance(learner, SourcedLearner) else learner
+    if not isinstance(inner, Representing):
+        raise LearnerError(
+            f"{learner.name} has no last layer whose inputs could be taken; this needs a network: mlp, a built-in one,"
+            " or a torch module with a recipe (file.py:Net@fast)."
+        )
+    return inner.represent(dataset, trial, device=device)
