@@ -8,7 +8,7 @@ OUT/trained/                          their trials: a run like any other
 import io
 import json
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,14 @@ import numpy as np
 
 from memfluence import experiments
 from memfluence.datasets import Dataset, as_dataset
-from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError, StoreError, TrialsFailedError
+from memfluence.errors import (
+    InputError,
+    LearnerError,
+    MemfluenceWarning,
+    RunMismatchError,
+    StoreError,
+    TrialsFailedError,
+)
 from memfluence.experiments import Result, Retraining
 from memfluence.learners import Learner, described, represent, resolve
 from memfluence.npzfiles import open_npz
@@ -76,6 +83,10 @@ class Training:
         )
         _note_failures(store)
         return Run(store, campaign.dataset)
+
+    def note(self, message: str) -> None:
+        if self.progress is True:
+            Progress().note(message)
 
     def retrain(self, plan: Retraining, run: Run, out: Path) -> Run:
         """Train the models of a plan as those of `run` were trained."""
@@ -178,10 +189,44 @@ def _represented(
     return replace(dataset, name=name, x_train=train, x_test=test, value_range=None, attributes={}), network
 
 
+def _long_tail(name: str, runs: list[Run], out: Path, training: Training, options: dict[str, Any]) -> Result:
+    """Worlds with known subpopulations, each with stores of its own."""
+    if runs or training.dataset is not None:
+        raise InputError(f"The experiment {name} makes its own data; give no run and no dataset.")
+    module, given = experiments.long_tail, training.learner or "mlp"
+    campaign, settings = module.plan(**options), dict(training.settings or {})
+    learner, found = resolve(given, settings), {}
+    explicit: dict[str, Any] = {"design": "explicit", "seed": campaign.seed}
+    for number, world in enumerate(campaign.worlds, start=1):
+        training.note(f"world {number} of {len(campaign.worlds)}: {world.dataset}")
+        data, where = as_dataset(world.dataset), out / world.name
+        plan = module.retraining(data, campaign.repeats, campaign.seed)
+        stores = {
+            "estimate": training.run(where / "estimate", data, learner, trials=campaign.trials, seed=campaign.seed),
+            "removal": training.run(where / "removal", data, learner, masks=plan.masks, **explicit),
+        }
+        if number == 1:
+            everything = plan.masks[plan.rows(arm="all")]
+            for part, stopped in _stopped_early(given, settings, campaign.epochs).items():
+                stores[part] = training.run(where / part, data, stopped, masks=everything, **explicit)
+        found[world.name] = stores
+    return module.summarize(campaign, found)
+
+
+def _stopped_early(learner: Any, settings: dict[str, Any], epochs: Iterable[int]) -> dict[str, Learner]:
+    """The learner with fewer epochs; none where it has no such setting."""
+    try:
+        return {f"epochs-{count}": resolve(learner, {**settings, "epochs": count}) for count in epochs}
+    except LearnerError as error:
+        warnings.warn(f"Early stopping is left out: {error}", MemfluenceWarning, stacklevel=4)
+        return {}
+
+
 _RETRAINING: dict[str, Callable[[str, list[Run], Path, Training, dict[str, Any]], Result]] = {
     "removal": _retrained,
     "utility": _retrained,
     "last-layer": _last_layer,
+    "long-tail": _long_tail,
 }
 
 

@@ -12,7 +12,18 @@ from typing import NoReturn, TextIO
 
 import typer
 
-from memfluence.cli import _exchange, _experiment, _experiment_train, _findings, _judge, _pairs, _read, _run, _values
+from memfluence.cli import (
+    _exchange,
+    _experiment,
+    _experiment_theory,
+    _experiment_train,
+    _findings,
+    _judge,
+    _pairs,
+    _read,
+    _run,
+    _values,
+)
 from memfluence.errors import Interrupted, MemfluenceError, MemfluenceWarning
 
 __all__ = ["app", "main"]
@@ -46,6 +57,7 @@ app.command("judge")(_judge.judge)
 _experiment.app.command("removal")(_experiment_train.removal)
 _experiment.app.command("utility")(_experiment_train.utility)
 _experiment.app.command("last-layer")(_experiment_train.last_layer)
+_experiment.app.command("long-tail")(_experiment_theory.long_tail)
 app.add_typer(_experiment.app, name="experiment")
 app.command("compare")(_exchange.compare)
 app.command("export")(_exchange.export)

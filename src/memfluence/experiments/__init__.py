@@ -8,16 +8,17 @@ A name has an underscore as a module (`last_layer`) and a hyphen on the command 
 from types import ModuleType
 
 from memfluence.errors import InputError
-from memfluence.experiments import last_layer, removal, utility
+from memfluence.experiments import last_layer, long_tail, removal, utility
 from memfluence.experiments._result import Result
 from memfluence.experiments._retraining import Retraining
 
-__all__ = ["EXPERIMENTS", "Result", "Retraining", "last_layer", "named", "removal", "utility"]
+__all__ = ["EXPERIMENTS", "Result", "Retraining", "last_layer", "long_tail", "named", "removal", "utility"]
 
 EXPERIMENTS: dict[str, ModuleType] = {
     "removal": removal,
     "utility": utility,
     "last-layer": last_layer,
+    "long-tail": long_tail,
 }
 
 

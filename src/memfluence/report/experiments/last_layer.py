@@ -50,6 +50,7 @@ def _memorized(axes: "Axes", result: Result) -> None:
     top = max(1, int(of[["network", "linear"]].to_numpy().max()))
     ticks = [0, *(step * 10**power for power in range(9) for step in (1, 3) if step * 10**power <= top)]
     axes.set_yticks(ticks, [count(tick) for tick in ticks])
+    axes.set_ylim(-0.2, 1.5 * top)
     axes.axvline(result.settings["mem"], color=SOFT, linewidth=0.8, linestyle=":")
     axes.set_xlabel("memorization at or above")
     axes.set_title("training examples", fontsize=8, color=INK)
