@@ -13,7 +13,8 @@ good on 70% of the data (75.8 +- 0.1%) as the network on all (75.9%; on 70%: 72.
 memorization happens before the last layer.
 
 Variance. Accuracies have the spread over models. The network is one, so what another one would give is not in it. The
-two sides may differ in their numbers of trials, and the one with fewer is noisier.
+two sides may differ in their numbers of trials, and the one with fewer is noisier. Counts and indices are from all
+trials of each side; how far other trials would move them is what the experiment `consistency` says.
 
 Failure cases. Learners without a last linear layer cannot be asked.
 """
