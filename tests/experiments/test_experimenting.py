@@ -42,6 +42,15 @@ def test_an_experiment_leaves_numbers_a_table_and_figures(name: str, tmp_path: P
     assert sorted((where / "trained" / "trials").iterdir()) == segments
 
 
+@pytest.mark.parametrize("name", ["removal", "utility"])
+def test_models_that_are_there_are_summarized_without_data(name: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    whole = mf.experiment(name, run, dataset=dataset(), learner=nearest, repeats=2, progress=False)
+    assert mf.experiment(name, run, repeats=2, train=False).to_json() == whole.to_json()
+    with pytest.raises(InputError, match="There is no run at"):
+        mf.experiment(name, run, repeats=2, train=False, out=tmp_path / "nothing")
+
+
 def test_another_plan_does_not_go_into_the_same_directory(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     given = {"dataset": dataset(), "learner": nearest, "progress": False}

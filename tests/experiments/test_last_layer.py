@@ -125,5 +125,8 @@ def test_the_whole_way_and_again(tmp_path: Path) -> None:
     before = (where / "representations.npz").stat().st_mtime_ns
     assert mf.experiment("last-layer", run, **given).to_json() == result.to_json()
     assert (where / "representations.npz").stat().st_mtime_ns == before
+    assert mf.experiment("last-layer", run, trials=30, train=False).to_json() == result.to_json()
+    with pytest.raises(InputError, match="its network was not trained yet"):
+        mf.experiment("last-layer", run, train=False, out=tmp_path / "nothing")
     with pytest.raises(RunMismatchError, match="another network"):
         mf.experiment("last-layer", run, **given, seed=1)

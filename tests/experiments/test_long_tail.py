@@ -93,6 +93,9 @@ def test_early_stopping_gives_a_point_for_each_number_of_epochs(tmp_path: Path) 
     assert (first["epochs"], last["epochs"]) == (1, 20)
     assert last["singletons"]["mean"] > first["singletons"]["mean"]
     assert first["test"]["n"] == 2
+    lost = first["lost"]["test_once"]["mean"]
+    assert lost == pytest.approx(last["test_once"]["mean"] - first["test_once"]["mean"])
+    assert last["lost"]["test"]["mean"] == 0.0
 
 
 def test_bad_input(tmp_path: Path) -> None:

@@ -33,6 +33,9 @@ EngineOption = Annotated[
 ]
 WorkersOption = Annotated[int, typer.Option(help="Worker processes.")]
 RetryOption = Annotated[bool, typer.Option("--retry-failed", help="Run just the trials that failed.")]
+NoTrainOption = Annotated[
+    bool, typer.Option("--no-train", help="Summarize the models that are there; needs neither data nor learner.")
+]
 CheckpointOption = Annotated[float, typer.Option(metavar="SECONDS", help="As for run.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", help="No progress.")]
 RepeatsOption = Annotated[int, typer.Option(help="Models for each point, all with seeds of their own.")]
@@ -56,6 +59,7 @@ def removal(
     workers: WorkersOption = 1,
     device: DeviceOption = "auto",
     retry_failed: RetryOption = False,
+    no_train: NoTrainOption = False,
     checkpoint_every: CheckpointOption = 60,
     quiet: QuietOption = False,
     json: JsonOption = False,
@@ -79,6 +83,7 @@ def removal(
         workers=workers,
         device=device,
         retry_failed=retry_failed,
+        train=not no_train,
         checkpoint_every=checkpoint_every,
     )
     found = done[0].numbers
@@ -130,6 +135,7 @@ def utility(
     workers: WorkersOption = 1,
     device: DeviceOption = "auto",
     retry_failed: RetryOption = False,
+    no_train: NoTrainOption = False,
     checkpoint_every: CheckpointOption = 60,
     quiet: QuietOption = False,
     json: JsonOption = False,
@@ -153,6 +159,7 @@ def utility(
         workers=workers,
         device=device,
         retry_failed=retry_failed,
+        train=not no_train,
         checkpoint_every=checkpoint_every,
     )
     found = done[0].numbers
@@ -195,6 +202,7 @@ def last_layer(
     workers: WorkersOption = 1,
     device: DeviceOption = "auto",
     retry_failed: RetryOption = False,
+    no_train: NoTrainOption = False,
     quiet: QuietOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -218,6 +226,7 @@ def last_layer(
         workers=workers,
         device=device,
         retry_failed=retry_failed,
+        train=not no_train,
     )
     found = done[0].numbers
     pairs, network = found["pairs"], found["representation"]

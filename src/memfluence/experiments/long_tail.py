@@ -129,11 +129,7 @@ def summarize(campaign: Campaign, worlds: Mapping[str, Mapping[str, Run]]) -> Re
     base, runs = campaign.worlds[0], worlds[campaign.worlds[0].name]
     numbers = {
         "worlds": found,
-        "early_stopping": [
-            {"epochs": count, **_by_seen(runs[f"epochs-{count}"])}
-            for count in campaign.epochs
-            if f"epochs-{count}" in runs
-        ],
+        "early_stopping": _early_stopping({n: runs[f"epochs-{n}"] for n in campaign.epochs if f"epochs-{n}" in runs}),
         "tail": _tail(runs["estimate"].dataset()),
     }
     rows = [
@@ -219,8 +215,23 @@ def _explained(data: Dataset, trials: Trials) -> dict[str, float]:
     return {"explained": share(blocks >= 0), "explained_stderr": stderr, "pairs": len(columns)}
 
 
-def _by_seen(run: Run) -> dict[str, Any]:
-    """Accuracy of models on all the data: on singletons themselves, and on test examples by how often it was seen."""
+def _early_stopping(runs: Mapping[int, Run]) -> list[dict[str, Any]]:
+    """Accuracies of models on all the data by when training stopped, and what that lost against the longest training:
+    on the singletons themselves, on test examples whose subpopulation was seen once or more often, and on all of them.
+    """
+    found = {count: _by_seen(run) for count, run in runs.items()}
+    return [
+        {
+            "epochs": count,
+            **{name: spread(values) for name, values in parts.items()},
+            "lost": {name: difference(found[max(found)][name], values) for name, values in parts.items()},
+        }
+        for count, parts in found.items()
+    ]
+
+
+def _by_seen(run: Run) -> dict[str, np.ndarray]:
+    """Accuracy of each model, (models,), on parts of the data."""
     data = run.dataset()
     seen = _seen(data)
     of_train, of_test = (seen[data.attributes[f"{split}_subpopulation"]] for split in ("train", "test"))
@@ -232,7 +243,7 @@ def _by_seen(run: Run) -> dict[str, Any]:
         "test_often": test[:, of_test > 1],
         "test": test,
     }
-    return {name: spread(part.mean(axis=1) if part.shape[1] else []) for name, part in parts.items()}
+    return {name: part.mean(axis=1) if part.shape[1] else np.empty(0) for name, part in parts.items()}
 
 
 def _tail(data: Dataset) -> dict[str, Any]:
