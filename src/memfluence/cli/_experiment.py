@@ -1,6 +1,6 @@
 """`experiment NAME`: the sub-application, and how its commands do an experiment and show its result.
 
-The commands are in `_experiment_train` (experiments that train models).
+The commands are in `_experiment_train` (experiments that train models) and `_experiment_look` (those that read runs).
 """
 
 import os

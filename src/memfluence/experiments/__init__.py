@@ -8,13 +8,42 @@ A name has an underscore as a module (`last_layer`) and a hyphen on the command 
 from types import ModuleType
 
 from memfluence.errors import InputError
-from memfluence.experiments import last_layer, long_tail, removal, utility
+from memfluence.experiments import (
+    consistency,
+    examples,
+    histogram,
+    last_layer,
+    long_tail,
+    pairs,
+    removal,
+    thresholds,
+    utility,
+)
 from memfluence.experiments._result import Result
 from memfluence.experiments._retraining import Retraining
 
-__all__ = ["EXPERIMENTS", "Result", "Retraining", "last_layer", "long_tail", "named", "removal", "utility"]
+__all__ = [
+    "EXPERIMENTS",
+    "Result",
+    "Retraining",
+    "consistency",
+    "examples",
+    "histogram",
+    "last_layer",
+    "long_tail",
+    "named",
+    "pairs",
+    "removal",
+    "thresholds",
+    "utility",
+]
 
 EXPERIMENTS: dict[str, ModuleType] = {
+    "examples": examples,
+    "histogram": histogram,
+    "pairs": pairs,
+    "consistency": consistency,
+    "thresholds": thresholds,
     "removal": removal,
     "utility": utility,
     "last-layer": last_layer,
