@@ -34,7 +34,7 @@ ROOMS: dict[str, set[str]] = {
     "experimenting": FOUNDATION
     | {"datasets", "learners", "store", "experiments", "progress", "report", "running", "runs"},
     "exchange": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
-    "report": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs", "experiments"},
+    "report": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs", "experiments", "exchange"},
     "api": FOUNDATION | {"progress", "running", "runs"},
     "cli": FOUNDATION
     | {
