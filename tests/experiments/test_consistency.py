@@ -109,6 +109,18 @@ def test_real_pairs_agree_far_better_than_chance(tmp_path: Path) -> None:
     assert (table[table["quantity"] == "memorization"]["same_class"].isna()).all()
 
 
+def test_the_spread_over_splits_is_near_that_of_fresh_trials(tmp_path: Path) -> None:
+    """Splits share their trials, so it may be less, but it is no different kind of number."""
+    fresh, split = [], []
+    for seed in range(16):
+        run = world_run(tmp_path / str(seed), 400, seed=seed)
+        found = [compare_sides(*pair, mem=0.25, infl=0.15, any_class=False) for pair in sides(run, [], 200, splits=4)]
+        indices = [one.same_class.jaccard[10] for one in found]
+        fresh.append(indices[0])
+        split.append(np.var(indices, ddof=1))
+    assert 0.5 < np.sqrt(np.mean(split)) / np.std(fresh, ddof=1) < 1.3
+
+
 def test_memorized_examples_of_permuted_sides_are_kept_for_pairs_alone(tmp_path: Path) -> None:
     run = world_run(tmp_path, 200)
     drawn = next(iter(sides(run, [], 100, splits=2)))

@@ -11,9 +11,10 @@ from memfluence.report._drawing import INK, draw
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["cell", "new_canvas", "write"]
+__all__ = ["WORDS", "cell", "new_canvas", "write"]
 
-LETTERS_PER_INCH, LINES_PER_INCH = 24, 12  # of the smallest type
+LETTERS_PER_INCH, LINES_PER_INCH = 23, 13  # of the smallest type
+WORDS = (1.3, 0.6)  # width and height of a cell of words, inches
 
 
 def new_canvas(width: float, height: float) -> "Figure":
@@ -26,11 +27,15 @@ def new_canvas(width: float, height: float) -> "Figure":
 def cell(
     figure: "Figure", x: float, top: float, side: float, pictures: Mapping[str, np.ndarray], key: str, words: str
 ) -> None:
-    """The picture of an example in a square of `side`, or its words; x and top in inches from the lower left corner."""
+    """The picture of an example in a square of `side`, or its words in a cell of `WORDS`.
+
+    x and top in inches from the lower left corner.
+    """
     if key in pictures:
         draw(figure, x, top, side, pictures[key])
         return
-    lines = textwrap.wrap(words, int(LETTERS_PER_INCH * side), max_lines=int(LINES_PER_INCH * side), placeholder="…")
+    width, height = WORDS
+    lines = textwrap.wrap(words, int(LETTERS_PER_INCH * width), max_lines=int(LINES_PER_INCH * height), placeholder="…")
     write(figure, x, top, "\n".join(lines), INK, size=4.8)
 
 

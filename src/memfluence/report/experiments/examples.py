@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from memfluence.experiments import Result
 from memfluence.report._wording import class_name, shortened, value
-from memfluence.report.experiments._cells import cell, new_canvas, write
+from memfluence.report.experiments._cells import WORDS, cell, new_canvas, write
 from memfluence.report.experiments._panels import INK, ORANGE, SOFT
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ PICTURE, GAP, GROUP, TEXT, HEAD, MARGIN, NAME = 0.62, 0.06, 0.26, 0.22, 0.52, 0.
 def draw(result: Result) -> "Figure":
     count, values = result.settings["count"], result.numbers["values"]
     classes = result.numbers["classes"]
-    side = PICTURE if result.pictures else 2 * PICTURE  # words need more room
-    group = count * (side + GAP) - GAP + GROUP
+    across, side = (PICTURE, PICTURE) if result.pictures else WORDS
+    group = count * (across + GAP) - GAP + GROUP
     row = NAME + side + TEXT + 0.08
     width = 2 * MARGIN + len(values) * group - GROUP
     figure = new_canvas(max(width, 4.0), HEAD + len(classes) * row)
@@ -34,7 +34,7 @@ def draw(result: Result) -> "Figure":
         own = result.table[result.table["class"] == name]
         for k, around in enumerate(values):
             for place, one in enumerate(own[own["around"] == around].itertuples()):
-                x = MARGIN + k * group + place * (side + GAP)
+                x = MARGIN + k * group + place * (across + GAP)
                 words = getattr(one, "input", "")
                 cell(figure, x, top - NAME, side, result.pictures, f"train {one.index}", words)
                 write(figure, x, top - NAME - side - 0.02, value(one.memorization), INK, size=6.5)
