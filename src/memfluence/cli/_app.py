@@ -12,7 +12,19 @@ from typing import NoReturn, TextIO
 
 import typer
 
-from memfluence.cli import _exchange, _findings, _judge, _pairs, _read, _run, _values
+from memfluence.cli import (
+    _exchange,
+    _experiment,
+    _experiment_look,
+    _experiment_theory,
+    _experiment_train,
+    _findings,
+    _judge,
+    _pairs,
+    _read,
+    _run,
+    _values,
+)
 from memfluence.errors import Interrupted, MemfluenceError, MemfluenceWarning
 
 __all__ = ["app", "main"]
@@ -43,6 +55,16 @@ app.command("values")(_values.values)
 app.command("profile")(_values.profile)
 app.command("datamodels")(_values.datamodels)
 app.command("judge")(_judge.judge)
+_experiment.app.command("examples")(_experiment_look.examples)
+_experiment.app.command("histogram")(_experiment_look.histogram)
+_experiment.app.command("pairs")(_experiment_look.pairs)
+_experiment.app.command("consistency")(_experiment_look.consistency)
+_experiment.app.command("thresholds")(_experiment_look.thresholds)
+_experiment.app.command("removal")(_experiment_train.removal)
+_experiment.app.command("utility")(_experiment_train.utility)
+_experiment.app.command("last-layer")(_experiment_train.last_layer)
+_experiment.app.command("long-tail")(_experiment_theory.long_tail)
+app.add_typer(_experiment.app, name="experiment")
 app.command("compare")(_exchange.compare)
 app.command("export")(_exchange.export)
 app.command("import")(_exchange.import_)

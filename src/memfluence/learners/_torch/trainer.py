@@ -20,7 +20,7 @@ import torch.nn.functional as functional
 from memfluence.errors import MemfluenceWarning
 from memfluence.learners._factory import ModuleFactory
 from memfluence.learners._torch.device import current_device, default_generator, no_synchronization
-from memfluence.learners._torch.fresh_models import FreshModels
+from memfluence.learners._torch.fresh_models import FreshModels, last_linear
 from memfluence.learners._torch.images import ImageSource, Split, block_rows, crop_and_flip, scaling
 from memfluence.learners._torch.optimizers import Optimizer
 from memfluence.learners._torch.step_tables import step_tables
@@ -122,6 +122,25 @@ class Trainer:
         self._model.eval()
         with current_device(self._device):
             return self._scored("train"), self._scored("test")
+
+    @torch.no_grad()
+    def representations(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the last linear layer is given, (n, n_features) float32, for all training and all test examples."""
+        head = last_linear(self._model)
+        found: list[torch.Tensor] = []
+        hook = head.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0].float()))
+        self._model.eval()
+        splits = []
+        try:
+            with current_device(self._device):
+                for split in ("train", "test"):
+                    found.clear()
+                    for block in self._data.blocks(split):
+                        self._plain_predict(self._scaled(block).to(self._dtype))  # a compiled one would call no hook
+                    splits.append(torch.cat(found).flatten(1))
+        finally:
+            hook.remove()
+        return splits[0], splits[1]
 
     def is_finite(self) -> bool:
         return bool(torch.stack([parameter.isfinite().all() for parameter in self._parameters]).all())
