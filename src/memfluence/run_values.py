@@ -174,8 +174,6 @@ def judge(
     test: Any = None,
     outcome: Outcome = None,
     keep: float | None = None,
-    draws: int = 1000,
-    seed: int = 0,
 ) -> Judgement:
     """Judge attribution scores (n_train, n_test), or several by name, by trials that they did not use.
 
@@ -195,7 +193,7 @@ def judge(
     if trials is not None:
         start, stop = (trials[0] or 0), (np.inf if trials[1] is None else trials[1])
         judging = judging.select((judging.numbers >= start) & (judging.numbers < stop))
-    return judge_scores(judging, _outcomes(run, judging, outcome, chosen), matrices, draws=draws, seed=seed)
+    return judge_scores(judging, _outcomes(run, judging, outcome, chosen), matrices)
 
 
 def read_scores(path: Path) -> np.ndarray:

@@ -26,8 +26,6 @@ def judge(
     test: TestsOption = None,
     outcome: FinestOption = None,
     keep: KeepOption = None,
-    draws: Annotated[int, typer.Option(min=20, help="Resamples for the intervals.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Of the resamples.")] = 0,
     json: JsonOption = False,
 ) -> None:
     """Judge attribution scores by retraining: do they predict outcomes, name who matters, rank as influence does?"""
@@ -45,8 +43,6 @@ def judge(
         test=indices(test),
         outcome=outcome,
         keep=keep,
-        draws=draws,
-        seed=seed,
     ).to_json()
     by = chosen_outcome(opened, outcome)
     if json:
