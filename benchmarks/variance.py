@@ -1,14 +1,14 @@
 """Mean squared error relative to Algorithm 1 at equal numbers of trials, of every estimator and design that we tried.
 
-    memfluence run digits --trials 20000 --record margin --out runs/digits-20000
+    memfluence run digits --trials 24000 --record margin --out runs/digits-24000
     memfluence run digits --trials 6000 --record margin --design balanced --seed 1 --out runs/digits-balanced
-    python benchmarks/variance.py --digits runs/digits-20000 --balanced runs/digits-balanced \
+    python benchmarks/variance.py --digits runs/digits-24000 --balanced runs/digits-balanced \
         --cifar100 138=trials.npz --cifar100 247=results/cifar100-resnet9-10-epochs \
         --out benchmarks/results/variance.json --docs docs/variance.md
 
 Three worlds. `longtail`: 300 training and 300 test examples; a model is the nearest kept neighbour (no training noise),
 or that in one of 40 fixed random projections from 8 to 3 dimensions, drawn anew for each trial (much noise); both have
-an exact truth (`exact_truth`). digits: trials judged by others of the same run. CIFAR-100: half of the trials judged by
+an exact truth (`exact_truth`). digits: trials of the first 4000 judged by the 20,000 others of the run. CIFAR-100: half of the trials judged by
 the rest. A judge's own variance is subtracted. Influence is within classes. "strong" are pairs whose true influence is
 at least 0.05 in size (not for CIFAR-100, where the judges do not know), "slope" is that of the estimate on the truth
 over strong pairs: 1 without shrinkage.
@@ -398,7 +398,7 @@ HEAD = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--digits", help="a run of digits with margins, 20,000 trials")
+    parser.add_argument("--digits", help="a run of digits with margins, 24,000 trials")
     parser.add_argument("--balanced", help="another with the balanced design, 4000 trials or more")
     parser.add_argument("--cifar100", action="append", default=[], metavar="NAME=RUN|FILE.npz")
     parser.add_argument("--no-longtail", action="store_true")
