@@ -8,10 +8,10 @@
 
 Three worlds. `longtail`: 300 training and 300 test examples; a model is the nearest kept neighbour (no training noise),
 or that in one of 40 fixed random projections from 8 to 3 dimensions, drawn anew for each trial (much noise); both have
-an exact truth (`exact_truth`). digits: trials of the first 4000 judged by the 20,000 others of the run. CIFAR-100: half of the trials judged by
-the rest. A judge's own variance is subtracted. Influence is within classes. "strong" are pairs whose true influence is
-at least 0.05 in size (not for CIFAR-100, where the judges do not know), "slope" is that of the estimate on the truth
-over strong pairs: 1 without shrinkage.
+an exact truth (`exact_truth`). digits: trials of the first 4000 judged by the 20,000 others of the run. CIFAR-100: half
+of the trials judged by the rest. A judge's own variance is subtracted. Influence is within classes. "strong" are pairs
+whose true influence is at least 0.05 in size (not for CIFAR-100, where the judges do not know), "slope" is that of the
+estimate on the truth over strong pairs: 1 without shrinkage.
 """
 
 import argparse
