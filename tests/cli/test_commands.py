@@ -134,6 +134,45 @@ def test_memory_is_capped(shell: Shell) -> None:
     assert Path("capped.npz").read_bytes() == Path("plain.npz").read_bytes()
 
 
+def test_every_command_that_reads_trials_keeps_a_cap(shell: Shell) -> None:
+    """Or refuses it with one sentence; what it says under a cap that it fits in is what it says without."""
+    shell("run", "digits", "--trials", "70", "--record", "prediction,margin,logit", "--out", "run", "--quiet")
+    shell("run", "digits", "--trials", "20", "--groups", "class", "--out", "grouped", "--quiet")
+    for name, design in (("coins", "bernoulli"), ("sizes", "uniform:40")):
+        keep = ("--keep", "0.5") if name == "coins" else ()
+        shell("run", "digits", "--trials", "20", "--design", design, *keep, "--out", name, "--quiet")
+    np.save("scores.npy", np.zeros((600, 1197)))
+    for command in (
+        ["scores", "run"],
+        ["scores", "run", "--estimator", "adjusted"],
+        ["scores", "run", "--outcome", "margin"],
+        ["pairs", "run", "--stability"],
+        ["pairs", "run", "--cross-fit"],
+        ["pairs", "run", "--fdr", "0.1"],
+        ["plan", "--run", "run", "--stderr", "0.1", "--jaccard", "0.5"],
+        ["mislabels", "run"],
+        ["duplicates", "run"],
+        ["attack", "run"],
+        ["groups", "grouped"],
+        ["groups", "grouped", "--influence", "influence.npz"],
+        ["values", "coins"],
+        ["values", "sizes", "--kind", "shapley"],
+        ["values", "run", "--kind", "c-score"],
+        ["profile", "run", "3"],
+        ["datamodels", "run", "--test", "3"],
+        ["judge", "run", "scores.npy"],
+        ["export", "run", "trials.npz", "--trials"],
+        ["report", "run"],
+    ):
+        plain = shell.json(*command)
+        assert shell.json(*command, "--memory", "64GB") == plain, command
+        shell(*command, "--memory", "1MB", code=2)
+        assert shell.errors.count("\n") == 1, command
+        assert "beyond the memory of 1.0 MB; allow at least " in shell.errors, command
+    shell("plan", "digits", "--no-pilot", "--memory", "1GB", code=2)
+    assert "--memory" in shell.errors
+
+
 def test_a_device_for_pairs(shell: Shell) -> None:
     make_run(shell)
     everything = ("pairs", "run", "--mem", "0.1", "--infl", "0.1")

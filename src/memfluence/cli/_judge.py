@@ -6,7 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
-from memfluence.cli._options import FinestOption, JsonOption, KeepOption, RunArgument, TestsOption, indices
+from memfluence.cli._options import (
+    FinestOption,
+    JsonOption,
+    KeepOption,
+    MemoryOption,
+    RunArgument,
+    TestsOption,
+    indices,
+)
 from memfluence.cli._output import as_json, number, say, table
 from memfluence.errors import InputError
 
@@ -26,6 +34,7 @@ def judge(
     test: TestsOption = None,
     outcome: FinestOption = None,
     keep: KeepOption = None,
+    memory: MemoryOption = None,
     json: JsonOption = False,
 ) -> None:
     """Judge attribution scores by retraining: do they predict outcomes, name who matters, rank as influence does?"""
@@ -35,7 +44,7 @@ def judge(
 
     if len({str(path) for path in scores}) != len(scores):
         raise InputError("The same scores were given twice; name each file once.")
-    opened = open_run(run)
+    opened = open_run(run, memory=memory)
     found = judge_run(
         opened,
         {str(path): path for path in scores},

@@ -18,6 +18,7 @@ from memfluence.cli._options import (
     KeepsOption,
     LearnerOption,
     MemOption,
+    MemoryOption,
     RecordOption,
     SeedOption,
     SetOption,
@@ -162,6 +163,7 @@ def plan(
     ] = None,
     mem: MemOption = 0.25,
     infl: InflOption = 0.15,
+    memory: MemoryOption = None,
     json: JsonOption = False,
 ) -> None:
     """Say how long a run will take, how much disk and memory, and how sure its scores will be.
@@ -176,12 +178,12 @@ def plan(
         chosen = fractions(keep) or []
         if len(chosen) > 1:
             raise InputError("With --run, --keep chooses one fraction of the run's; give one.")
-        _plan_more(run, {**targets, "mem": mem, "infl": infl, "keep": chosen[0] if chosen else None}, json)
+        _plan_more(run, {**targets, "mem": mem, "infl": infl, "keep": chosen[0] if chosen else None}, memory, json)
         return
     _refuse(
         context,
-        (*targets, "mem", "infl"),
-        "Targets and thresholds are planned from trials that are there; give --run RUN, or leave out",
+        (*targets, "mem", "infl", "memory"),
+        "Targets, thresholds and memory are about trials that are there; give --run RUN, or leave out",
     )
     from memfluence.planning import plan as make_plan
     from memfluence.progress import duration
@@ -227,10 +229,10 @@ def _refuse(context: typer.Context, names: Iterable[str], why: str) -> None:
         raise InputError(f"{why} {', '.join(given)}.")
 
 
-def _plan_more(path: Path, targets: dict[str, Any], json: bool) -> None:
+def _plan_more(path: Path, targets: dict[str, Any], memory: str | None, json: bool) -> None:
     from memfluence.runs import open_run
 
-    found = open_run(path).trials_needed(**targets)
+    found = open_run(path, memory=memory).trials_needed(**targets)
     if json:
         as_json(found)
         return

@@ -38,6 +38,7 @@ import numpy as np
 from memfluence.errors import InputError
 from memfluence.estimators._two_way import Mean, Tally
 from memfluence.estimators._values import kept_examples
+from memfluence.estimators.memory import Memory
 from memfluence.records import Trials
 
 __all__ = ["Judged", "Judgement", "Mean", "judge_scores"]
@@ -95,13 +96,17 @@ def judge_scores(
     scores: Mapping[str, np.ndarray],  # (n_train, tests) each
     *,
     named: Sequence[int] = (1, 2, 3),
+    memory: str | int | Memory | None = None,
 ) -> Judgement:
     """Judge scores by trials of one kind that they did not use."""
     first, mask_of_trial = np.unique(trials.numbers // trials.repeats, return_index=True, return_inverse=True)[1:]
     if len(first) < 4:
         raise InputError(f"A judgement needs at least 4 masks, and there are {len(first)}; run more trials.")
-    mask = kept_examples(trials.select(first))  # (masks, n_train)
     tests = outcome.shape[1]
+    at_once = TESTS_AT_ONCE * (6 * len(trials) + 24 * (len(first) + trials.n_train))
+    needed = 8 * (2 * len(first) * trials.n_train + at_once)
+    Memory.of(memory).check(needed, "judging some test examples at a time", "fewer trials (--trials)")
+    mask = kept_examples(trials.select(first))  # (masks, n_train)
     _check(outcome, (len(trials), tests), "outcomes")
     for name, score in scores.items():
         _check(score, (trials.n_train, tests), f"scores {name}")
