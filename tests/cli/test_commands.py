@@ -425,3 +425,36 @@ def test_groups(shell: Shell, tmp_path: Path) -> None:
     shell("run", DATA, "--trials", "10", "--out", "plain", "--quiet")
     shell("groups", "plain", code=2)
     assert "has no groups" in shell.errors
+
+
+def test_groups_travel_with_exported_trials(shell: Shell) -> None:
+    """Eleven of them, so that their order is not that of their names; an old file without them is told from none."""
+    np.save("sources.npy", np.arange(40) % 11)
+    planned = shell.json("plan", DATA, "--learner", "learner.py:learn", "--groups", "sources.npy", "--no-pilot")
+    assert planned["largest_stderr"] > 0
+    shell("plan", DATA, "--groups", "colour", code=2)
+    assert "no attribute 'colour'" in shell.errors
+    make_run(shell, "--groups", "sources.npy", "--keep", "0.6")
+    shell("plan", "--run", "run", "--groups", "class", code=2)
+    assert "leave out --groups" in shell.errors
+    shell("export", "run", "trials.npz", "--trials")
+    shell("import", "trials.npz", "--out", "again")
+    assert shell.json("groups", "again") == shell.json("groups", "run")
+    assert shell.json("import", "trials.npz", "--out", "run")["added"] == 0
+    with np.load("trials.npz") as file:
+        arrays = dict(file)
+    np.savez("old.npz", **{name: array for name, array in arrays.items() if not name.startswith("group")})
+    shell("import", "old.npz", "--out", "old")
+    shell("groups", "old", code=2)
+    assert "does not say what its groups are; export the trials again" in shell.errors
+    shell("export", "old", "older.npz", "--trials")  # as far as it knows
+    for name, changed, says in (
+        ("group", np.roll(arrays["group"], 1), "kept a part of a group"),
+        ("group", arrays["group"] + 1, "positions in 'group_names'"),
+        ("group_names", arrays["group_names"][:5], "positions in 'group_names'"),
+        ("group", arrays["group"][:3], "has the shape (3,)"),
+    ):
+        np.savez("bad.npz", **{**arrays, name: changed})
+        shell("import", "bad.npz", "--out", "bad", code=2)
+        assert says in shell.errors
+        assert not Path("bad").exists()

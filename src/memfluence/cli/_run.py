@@ -13,6 +13,7 @@ from memfluence.cli._options import (
     DatasetArgument,
     DesignOption,
     DeviceOption,
+    GroupsOption,
     InflOption,
     JsonOption,
     KeepsOption,
@@ -32,7 +33,7 @@ from memfluence.errors import InputError, TrialsFailedError
 
 __all__ = ["plan", "run"]
 
-_OF_A_NEW_RUN = ("learner", "trials", "design", "seed", "workers", "device", "set_", "record", "pilot")
+_OF_A_NEW_RUN = ("learner", "trials", "design", "groups", "seed", "workers", "device", "set_", "record", "pilot")
 
 
 def run(
@@ -41,14 +42,7 @@ def run(
     trials: TrialsOption = None,
     keep: KeepsOption = None,
     design: DesignOption = "fixed",
-    groups: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE.npy|NAME",
-            help="Keep or leave out whole groups: a value per training example, 'class', or an attribute of the data.",
-            show_default=False,
-        ),
-    ] = None,
+    groups: GroupsOption = None,
     seed: SeedOption = 0,
     out: Annotated[
         Path | None, typer.Option(help="Directory of the run.  [default: runs/DATASET-LEARNER]", show_default=False)
@@ -141,6 +135,7 @@ def plan(
     trials: TrialsOption = None,
     keep: KeepsOption = None,
     design: DesignOption = "fixed",
+    groups: GroupsOption = None,
     seed: SeedOption = 0,
     workers: Annotated[int, typer.Option(help="Worker processes.")] = 1,
     device: DeviceOption = "auto",
@@ -196,6 +191,7 @@ def plan(
             trials=trials,
             keep=fractions(keep),
             design=design,
+            groups=groups,
             seed=seed,
             workers=workers,
             device=device,

@@ -49,5 +49,6 @@ def export_trials(run: Run, path: str | Path) -> None:
         plan=str(info.plan["digest"]) if info.plan else None,
         run=asdict(info),
         extras=extras,
+        groups=run.store.groups() if run.store.has_groups else None,
     )
     write_trials_file(target, file)

@@ -22,7 +22,7 @@ import numpy as np
 from memfluence.errors import InputError, RunMismatchError, StoreError
 from memfluence.records import Failure, Outcome, Trials
 from memfluence.store import segments
-from memfluence.store._examples import read_groups, read_labels, write_examples
+from memfluence.store._examples import has_groups, read_groups, read_labels, write_examples
 from memfluence.store._files import PARTIAL_PREFIX, file_errors, publish, remove_stale_partials
 from memfluence.store._merge import merge
 from memfluence.store.checkpoints import CheckpointFiles
@@ -207,10 +207,24 @@ class TrialStore:
         """Label codes of the training and of the test examples."""
         return read_labels(self.path / str(self.info.dataset["examples"]))
 
+    @property
+    def has_groups(self) -> bool:
+        """Whether the plan kept whole groups, and which those are is known."""
+        return self._keeps_groups and has_groups(self.path / str(self.info.dataset["examples"]))
+
+    @property
+    def _keeps_groups(self) -> bool:
+        return "groups" in ((self.info.plan or {}).get("options") or {})
+
     def groups(self) -> tuple[np.ndarray, tuple[str, ...]]:
         """The group of each training example, and the groups' names, where the plan kept whole groups."""
-        if "groups" not in ((self.info.plan or {}).get("options") or {}):
+        if not self._keeps_groups:
             raise InputError(f"{self.path} has no groups; make a run with --groups (a .npy file, or an attribute).")
+        if not self.has_groups:
+            raise InputError(
+                f"{self.path} was imported from a file that does not say what its groups are; export the trials again"
+                " where they were made, and import that file into a new directory."
+            )
         return read_groups(self.path / str(self.info.dataset["examples"]))
 
     def _segment_paths(self) -> list[Path]:
