@@ -7,7 +7,7 @@ from memfluence.learners._source import BUILTIN, resolve
 from memfluence.learners.estimator import EstimatorLearner
 from memfluence.learners.function import FunctionLearner
 from memfluence.learners.mlp import MLP
-from memfluence.learners.protocol import Checkpoints, Learner, Resumable
+from memfluence.learners.protocol import Checkpoints, Learner, Resumable, described_before
 
 __all__ = [
     "BUILTIN",
@@ -17,5 +17,6 @@ __all__ = [
     "FunctionLearner",
     "Learner",
     "Resumable",
+    "described_before",
     "resolve",
 ]

@@ -73,6 +73,10 @@ class MLP:
         }
         return {"name": self.name, "settings": settings | {"hidden": list(self.hidden)}}
 
+    @property
+    def described_before(self) -> dict[str, Any]:
+        return {"settings": {"precision": "float32"}}
+
     def __reduce__(self) -> tuple[Any, ...]:
         return MLP, tuple(getattr(self, one.name) for one in fields(self) if one.init)
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 from memfluence.datasets import Dataset
 from memfluence.records import Failure, Outcome, PartWay, Trial
 
-__all__ = ["Checkpoints", "Learner", "Resumable"]
+__all__ = ["Checkpoints", "Learner", "Resumable", "described_before"]
 
 
 @runtime_checkable
@@ -73,3 +73,12 @@ class Resumable(Protocol):
         `Exception`, before it lets that pass.
         """
         ...
+
+
+def described_before(learner: Learner) -> Mapping[str, Any]:
+    """Parts of `describe` that came later, each with what was meant while nothing was said, so that old runs go on.
+
+    A learner may have them as `described_before`.
+    """
+    found: Mapping[str, Any] = getattr(learner, "described_before", {})
+    return found

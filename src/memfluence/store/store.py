@@ -13,9 +13,10 @@ trial that was written twice counts once.
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -68,11 +69,13 @@ class TrialStore:
         train_ids: Sequence[str] | None = None,
         test_ids: Sequence[str] | None = None,
         groups: tuple[np.ndarray, Sequence[str]] | None = None,
+        described_before: Mapping[str, Any] | None = None,
     ) -> "TrialStore":
         """A new run at `path`, or the equal run that is there, grown to `info.trials` if it had fewer.
 
         Refuses, without writing anything, a path that holds something else or a run that differs. A run that has
-        neither trials nor checkpoints yet has nothing to lose and becomes the one that is asked for.
+        neither trials nor checkpoints yet has nothing to lose and becomes the one that is asked for. What an older
+        description of the learner does not say is taken from `described_before`.
         """
         directory = Path(path)
         _check_is_ours(directory)
@@ -89,7 +92,7 @@ class TrialStore:
                     there.forget_failures()
                     write_run_file(directory, complete, replace_existing=True)
         store = cls.open(directory)
-        if found := differences(store.info, info):
+        if found := differences(store.info, info, described_before):
             raise RunMismatchError(
                 f"{directory} holds a different run: it differs in {'; '.join(found)}."
                 " Choose another directory (--out), or ask for what is there."
