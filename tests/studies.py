@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from memfluence import designs
-from memfluence.estimators import arms, difference, influence, lemma_bound, lemma_estimate
-from memfluence.estimators.intervals import Z95, newcombe_interval
+from memfluence.estimators import arms, difference, influence, lemma_bound
+from memfluence.estimators.intervals import Z95, wilson_interval
 from memfluence.estimators.significance import score_statistic
 from memfluence.findings import cross_fitted_pairs, high_influence_pairs, pair_stability
 from memfluence.findings._selection import select, tested_blocks
@@ -30,7 +30,10 @@ def ours(x, a, y, b):
 
 
 def newcombe(x, a, y, b):
-    return newcombe_interval(x / a, np.asarray(a), y / b, np.asarray(b))
+    """Newcombe's (1998, Statistics in Medicine 17, 873-890, method 10)."""
+    p, q = x / a, y / b
+    (low_p, high_p), (low_q, high_q) = wilson_interval(p, np.asarray(a)), wilson_interval(q, np.asarray(b))
+    return p - q - np.hypot(p - low_p, high_q - q), p - q + np.hypot(high_p - p, q - low_q)
 
 
 def wald(x, a, y, b):
@@ -281,6 +284,12 @@ def jaccard(one, other):
 
 
 # ---- the Lemma
+
+
+def lemma_estimate(trials, kinds):
+    """mu as the Lemma has it, (n_train, n_test), from trials of the design `lemma`; an undefined term is 1/2."""
+    x, a, y, b = influence(trials, kinds).counts()
+    return np.where(a > 0, x / np.maximum(a, 1), 0.5) - np.where(b > 0, y / np.maximum(b, 1), 0.5)
 
 
 def lemma_errors(*, counts=(50, 500, 4000), shares=(0.1, 0.5, 0.7, 0.9), n_train=40, columns=60, work=400_000, seed=0):
