@@ -6,9 +6,10 @@
 from dataclasses import replace
 
 import numpy as np
+from scipy.stats import hypergeom
 
 from memfluence import designs
-from memfluence.estimators import arms, difference, influence, lemma_bound
+from memfluence.estimators import arms, difference, influence, lemma_bound, memorization_of
 from memfluence.estimators.intervals import Z95, wilson_interval
 from memfluence.estimators.significance import score_statistic
 from memfluence.findings import cross_fitted_pairs, high_influence_pairs, pair_stability
@@ -251,10 +252,10 @@ def predictions(*, counts=(100, 200, 400, 1000), worlds=12, runs=6, times=4, see
             model = model_of(world, world.trials(count, rng))
             told = model.predict(times * count)
             sets = [selected(world, times * count, rng)[0] for _ in range(runs)]
-            pairs = high_influence_pairs(world.trials(times * count, rng), *world.labelled, permutations=2)
+            by_chance = pairs_by_chance(world, world.trials(times * count, rng))
             index = np.mean([jaccard(one, other) for one, other in zip(sets[::2], sets[1::2])])
             expected.append((told.pairs, told.jaccard, told.by_chance))
-            realised.append((np.mean([len(one) for one in sets]), index, pairs.expected_by_chance))
+            realised.append((np.mean([len(one) for one in sets]), index, by_chance))
         told, real = np.array(expected), np.array(realised)  # (worlds, 3)
         rows.append(
             {"from": count, "to": times * count, "pairs": real[:, 0].mean(), "predicted": told[:, 0].mean()}
@@ -264,6 +265,19 @@ def predictions(*, counts=(100, 200, 400, 1000), worlds=12, runs=6, times=4, see
             | {"by chance": real[:, 2].mean(), "predicted  ": told[:, 2].mean()}
         )
     return rows
+
+
+def pairs_by_chance(world, trials, mem=0.25, infl=0.15):
+    """What permuted masks select on average, exactly: for each pair the tail of a hypergeometric distribution."""
+    kinds, train_labels, test_labels = world.labelled
+    chosen, count = arms(trials, kinds), len(trials)
+    right = np.unpackbits(trials.test_correct, axis=1, count=trials.n_test, bitorder="little").sum(axis=0, dtype=int)
+    total = 0.0
+    for i in np.flatnonzero(memorization_of(chosen).value >= mem):
+        a, of_class = int(chosen.trials_in[i]), right[test_labels == train_labels[i]]
+        least = np.ceil((a * (count - a) * infl + a * of_class) / count - 1e-9)  # x/a - (right - x)/b >= infl
+        total += hypergeom.sf(least - 1, count, of_class, a).sum()
+    return total
 
 
 def model_of(world, trials):
