@@ -17,7 +17,7 @@ its spread, so for it the true value is taken to be normal around the estimate.
 Variance. `docs/statistics.md` compares predictions from t trials with what 4t give on simulated worlds: from 400
 trials on, every world's number of pairs was within 15% and its Jaccard index within 0.12; from 100 trials, of which
 most pairs are chance, within about half and 0.3, the index mostly too low, since a few strong pairs cannot be told from
-many weak ones under that noise. The number by chance is within a third. So it asks for too many trials rather than too
+many weak ones under that noise. The number by chance is within a tenth. So it asks for too many trials rather than too
 few. `findings/stability.py` uses the same fit at t itself.
 
 Failure cases. Fewer than a hundred trials: counts are far from normal. Values of t below the trials at hand are
