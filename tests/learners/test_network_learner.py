@@ -244,6 +244,7 @@ def twin_scores(learner: Network, dataset: Dataset, trial: Trial) -> np.ndarray:
         return torch.tensor(((images - shift) / scale).transpose(0, 3, 1, 2), dtype=torch.float32)
 
     model = build(learner.architecture, raw.shape[3], dataset.n_classes, **learner.options)
+    model = model.to(memory_format=torch.channels_last)  # older versions of torch draw in the order of the memory
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(integer_seed(trial.root, "init", trial.number))
         for layer in model.modules():
@@ -758,6 +759,37 @@ def test_a_compiler_compiles_the_parts_of_the_step(imitated_graphs: list[int], m
     trainer._fill_tables(kept_trials(20)[0])
     trainer._accelerate()
     assert sorted(compiled) == ["_muon", "_plain_loss", "_plain_predict", "crop_and_flip"]
+
+
+@pytest.mark.parametrize(("at_once", "width"), [(7, 7), (1000, 30)])  # of 30 training and 12 test examples
+def test_compiled_predictions_are_of_one_width(
+    at_once: int, width: int, imitated_graphs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As are those of the captured step, but for the last of an epoch; and they say the same."""
+    widths: dict[str, list[int]] = {"_plain_loss": [], "_plain_predict": []}
+
+    def compile_(function: Any, **_: Any) -> Any:
+        def noting(images: Any, *rest: Any) -> Any:
+            widths[function.__name__].append(len(images))
+            return function(images, *rest)
+
+        return noting if function.__name__ in widths else function
+
+    monkeypatch.setattr(images_module, "_EVALUATED_AT_ONCE", at_once)
+    (trial,) = kept_trials(20)
+    plain = make_trainer(partial_batches=True)
+    plain.train(trial)
+    pretend_triton(monkeypatch, installed=True)
+    monkeypatch.setattr(torch, "compile", compile_)
+    compiled = make_trainer(partial_batches=True)
+    compiled._fill_tables(trial)
+    compiled._accelerate()
+    assert widths["_plain_loss"] == [2, 9, 9, 9, 9]  # the last step of an epoch, too: what fails is found here
+    compiled._graph.trainer = compiled  # type: ignore[union-attr]
+    compiled.train(trial)
+    for found, expected in zip(compiled.scores(), plain.scores()):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    assert set(widths["_plain_predict"]) == {width}
 
 
 def test_kernels_are_chosen_within_the_block_alone() -> None:

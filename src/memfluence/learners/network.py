@@ -20,7 +20,7 @@ from memfluence.learners._lone_examples import lone_examples_explained
 from memfluence.learners._one_by_one import NOTHING_KEPT, one_by_one
 from memfluence.learners._outcomes import needs_scores, outcome_from_codes, outcome_from_scores
 from memfluence.learners._settings import is_integer
-from memfluence.learners.protocol import Checkpoints, Learner
+from memfluence.learners.protocol import Checkpoints, Learner, Representation
 from memfluence.learners.recipes import Recipe
 from memfluence.learners.schedules import StepShape, step_shape
 from memfluence.records import Failure, Outcome, PartWay, Trial
@@ -207,6 +207,20 @@ class Network:
         codes = train_scores.argmax(1).cpu().numpy(), test_scores.argmax(1).cpu().numpy()
         seconds = watch.seconds_before + time.perf_counter() - started
         return outcome_from_codes(trial, dataset, *codes, record=record, seconds=seconds, device=name)
+
+    def represent(self, dataset: Dataset, trial: Trial, *, device: str) -> Representation:
+        """What the last linear layer of the trial's network is given, without augmentation."""
+        from memfluence.learners._torch.device import kernels, one_thread, torch_device
+        from memfluence.learners._torch.watch import Watch
+
+        chosen = torch_device(device)
+        with one_thread(), kernels(self.recipe.deterministic):
+            try:
+                outcome = self._outcome(dataset, trial, (), chosen, Watch(trial.number))
+            except FloatingPointError as error:
+                raise LearnerError(f"{error}.") from error
+            train, test = self._trainer(dataset, len(trial.kept), chosen).representations()
+        return Representation(outcome, train.cpu().numpy(), test.cpu().numpy())
 
     def _trainer(self, dataset: Dataset, subset_size: int, device: "torch.device") -> "Trainer":
         """The trainer of these data and this shape of steps: made once, because capturing a step costs many steps."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from memfluence.datasets import Dataset, to_images
+from memfluence.datasets import Dataset, features, one_input, to_images
 from memfluence.report._examples import Example
 from memfluence.report._wording import NAME_LETTERS, shortened
 
@@ -28,7 +28,7 @@ def inputs_as_html(dataset: Dataset, split: str, examples: Iterable[Example]) ->
     word = "training" if split == "train" else "test"
     shown = {}
     for example in examples:
-        one = _row(inputs, example.index)
+        one = one_input(inputs, example.index)
         image = to_images(one[None], dataset.value_range) if isinstance(one, np.ndarray) else None
         if image is not None:
             label = shortened(dataset.class_names[example.label], NAME_LETTERS)
@@ -37,18 +37,8 @@ def inputs_as_html(dataset: Dataset, split: str, examples: Iterable[Example]) ->
         elif isinstance(one, str):
             shown[example.index] = f'<p class="text">{escape(shortened(one, LETTERS))}</p>'
         else:
-            shown[example.index] = _table(_features(one))
+            shown[example.index] = _table(features(one))
     return shown
-
-
-def _row(inputs: Any, row: int) -> Any:
-    """One input: an array where there is any way to have one."""
-    if hasattr(inputs, "iloc"):  # pandas
-        return inputs.iloc[row]
-    if hasattr(inputs, "tocsr"):  # SciPy, whose rows come in several shapes
-        return inputs[[row]].tocoo()
-    one = inputs[row]
-    return one if isinstance(one, str) or not hasattr(one, "shape") else np.asarray(one)
 
 
 def _picture(image: np.ndarray, name: str) -> str:
@@ -70,21 +60,9 @@ def _picture(image: np.ndarray, name: str) -> str:
     return f'<img {shape} alt="{escape(name)}" title="{escape(name)}" src="data:image/{kind};base64,{data}">'
 
 
-def _features(one: Any) -> Iterator[tuple[str, Any]]:
-    """Names and values, in order; of a sparse row those that are not zero."""
-    if hasattr(one, "tocoo"):
-        yield from ((f"feature {column}", number) for column, number in zip(one.col, one.data))
-    elif hasattr(one, "items"):  # a row of a table, a dict
-        yield from ((str(name), value) for name, value in one.items())
-    elif isinstance(one, np.ndarray) and one.ndim:
-        yield from ((f"feature {column}", number) for column, number in enumerate(one.flat))
-    else:
-        yield "value", one
-
-
-def _table(features: Iterator[tuple[str, Any]]) -> str:
+def _table(named: Iterator[tuple[str, Any]]) -> str:
     """The first features; how many more there are."""
-    every = list(features)
+    every = list(named)
     rows = "".join(
         f"<tr><th>{escape(shortened(name, CELL_LETTERS))}</th><td>{escape(_cell(value))}</td></tr>"
         for name, value in every[:FEATURES]

@@ -2,6 +2,8 @@
 
 import math
 
+from memfluence.datasets import short_name
+
 __all__ = [
     "NAME_LETTERS",
     "UNKNOWN",
@@ -57,13 +59,3 @@ def shortened(text: str, letters: int) -> str:
     words = " ".join(text[: 4 * letters].split())  # a text may be a whole book
     whole = len(words) <= letters and len(text) <= 4 * letters
     return words if whole else f"{words[: letters - 1].rstrip()}…"
-
-
-def short_name(dataset: str) -> str:
-    """A dataset's name for a heading: no directories, which are nobody's business, and no options."""
-    if dataset == "arrays":
-        return ""
-    if dataset.startswith("labels of "):  # of a trials file, which is all that is known
-        return dataset.removeprefix("labels of ")
-    scheme, _, place = dataset.partition("?")[0].partition(":")
-    return place.rstrip("/").rpartition("/")[2] if scheme in ("npz", "folder", "hf") and place else scheme

@@ -20,7 +20,7 @@ import torch.nn.functional as functional
 from memfluence.errors import MemfluenceWarning
 from memfluence.learners._factory import ModuleFactory
 from memfluence.learners._torch.device import current_device, default_generator, no_synchronization
-from memfluence.learners._torch.fresh_models import FreshModels
+from memfluence.learners._torch.fresh_models import FreshModels, last_linear
 from memfluence.learners._torch.images import ImageSource, Split, block_rows, crop_and_flip, scaling
 from memfluence.learners._torch.optimizers import Optimizer
 from memfluence.learners._torch.step_tables import step_tables
@@ -76,6 +76,7 @@ class Trainer:
         self._loss = self._plain_loss
         self._predict = self._plain_predict
         self._graph: torch.cuda.CUDAGraph | None = None
+        self._compiled = False
         self._eager = False  # whether the step cannot be captured
         self._generator = default_generator(device)  # the caller puts it back as it was
 
@@ -122,14 +123,42 @@ class Trainer:
         with current_device(self._device):
             return self._scored("train"), self._scored("test")
 
+    @torch.no_grad()
+    def representations(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """What the last linear layer is given, (n, n_features) float32, for all training and all test examples."""
+        head = last_linear(self._model)
+        found: list[torch.Tensor] = []
+        hook = head.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0].float()))
+        self._model.eval()
+        splits = []
+        try:
+            with current_device(self._device):
+                for split in ("train", "test"):
+                    found.clear()
+                    for block in self._data.blocks(split):
+                        self._plain_predict(self._scaled(block).to(self._dtype))  # a compiled one would call no hook
+                    splits.append(torch.cat(found).flatten(1))
+        finally:
+            hook.remove()
+        return splits[0], splits[1]
+
     def is_finite(self) -> bool:
         return bool(torch.stack([parameter.isfinite().all() for parameter in self._parameters]).all())
 
     def _scored(self, split: Split) -> torch.Tensor:
         found = []
         for block in self._data.blocks(split):
-            found.append(self._predict(self._scaled(block).to(self._dtype)).float())
+            if self._compiled and len(block) < self._widest_block():  # for one width: a narrower block is repeated
+                filled = block[torch.arange(self._widest_block(), device=self._device) % len(block)]
+            else:
+                filled = block
+            found.append(self._predict(self._scaled(filled).to(self._dtype))[: len(block)].float())
         return torch.cat(found)
+
+    def _widest_block(self) -> int:
+        """How many images are predicted together, at most."""
+        most = max(self._data.count("train"), self._data.count("test"))
+        return min(most, block_rows((0, *self._data.size, self._data.channels)))
 
     def _fill_tables(self, trial: Trial) -> np.ndarray:
         """What the trial's streams say: which examples in which order, how each is cropped and flipped.
@@ -230,17 +259,25 @@ class Trainer:
     def _capture(self, *, compiled: bool) -> None:
         """Capture the step, its parts compiled or not."""
         self._model.train()
-        if compiled:
-            self._images = torch.compile(crop_and_flip)
-            self._loss = torch.compile(self._plain_loss)
-            self._predict = torch.compile(self._plain_predict)
+        self._compiled = compiled
+        if (
+            compiled
+        ):  # anew for every width, of which there are few: torch's code for any width fails on maps of one pixel
+            self._images = torch.compile(crop_and_flip, dynamic=False)
+            self._loss = torch.compile(self._plain_loss, dynamic=False)
+            self._predict = torch.compile(self._plain_predict, dynamic=False)
             self._optimizer.compile()
         stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(stream), torch._dynamo.config.patch(recompile_limit=_COMPILED_SHAPES):
-            for _ in range(3):  # compiles, chooses kernels, takes workspaces
+            for width in (
+                self._last,
+                self._batch,
+                self._batch,
+                self._batch,
+            ):  # compiles, chooses kernels, takes workspaces
                 self._position.zero_()
-                self._step(self._batch)
+                self._step(width)
             if self._fresh.of_user:
                 with no_synchronization():  # found here, because a capture that fails spoils torch's generator
                     self._position.zero_()
@@ -256,14 +293,10 @@ class Trainer:
 
     @torch.no_grad()
     def _predict_nothing(self) -> None:
-        """Predict blank images in blocks of all sizes that there will be: a compiler that fails on it does so here."""
+        """Predict blank images, as many as there will be at once: a compiler that fails on it does so here."""
         self._model.eval()
-        image = (*self._data.size, self._data.channels)
-        whole = block_rows((0, *image))
-        for n in (self._data.count("train"), self._data.count("test")):
-            for width in {min(n, whole), n % whole} - {0}:
-                blank = torch.zeros(width, *image, device=self._device)
-                self._predict(self._scaled(blank).to(self._dtype))
+        blank = torch.zeros(self._widest_block(), *self._data.size, self._data.channels, device=self._device)
+        self._predict(self._scaled(blank).to(self._dtype))
 
 
 def _can_compile() -> bool:
