@@ -73,6 +73,10 @@ class Network:
             "recipe": self.recipe.describe(),
         } | (own.describe(self.options) if own else {})
 
+    @property
+    def described_before(self) -> dict[str, Any]:
+        return {"recipe": Recipe.before}
+
     def group_size(self, dataset: Dataset, device: str) -> int:
         return self.group
 
