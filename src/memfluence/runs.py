@@ -122,6 +122,7 @@ class Run(RunFindings):
             "label": self.classes[self.label_codes[0]],
             "memorization": found.value,
             **{name: getattr(found, name) for name in names},
+            **({} if (ids := self.store.ids()) is None else {"id": ids[0]}),
         }
 
     def memorization(
@@ -130,7 +131,8 @@ class Run(RunFindings):
         """One row per training example: its memorization, how sure that is, and what it is made of.
 
         `keep` chooses one fraction where the run has several. `stderr` and the 95% interval from `lower` to
-        `upper` are Agresti and Caffo's; an estimate that the trials cannot give is NaN. `outcome` is what is averaged:
+        `upper` are Agresti and Caffo's; an estimate that the trials cannot give is NaN. `id` is the
+        example's file or row, where the data have such names. `outcome` is what is averaged:
         whether models are right, a recorded "margin" or "logit", "smoothed", or an array (trials, n_train) of your own;
         its means are then `mean_in` and `mean_out`, and errors are Welch's. `estimator="adjusted"` has less variance.
         """

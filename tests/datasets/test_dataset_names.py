@@ -22,7 +22,7 @@ def npz(tmp_path):
     [
         (
             "digitz",
-            r"'digitz' is not a dataset \(did you mean 'digits'\?\); the datasets are digits, longtail, npz:FILE",
+            r"'digitz' is not a dataset \(did you mean 'digits'\?\); the datasets are digits, longtail, csv:FILE",
         ),
         ("cifar:/x", "did you mean 'cifar1"),
         ("MNIST:/x", "did you mean 'mnist'"),

@@ -41,7 +41,8 @@ DatasetArgument = Annotated[
     str,
     typer.Argument(
         metavar="DATASET",
-        help="digits, longtail, npz:FILE, mnist:DIR, cifar10:DIR, cifar100:DIR, folder:DIR, imagenet:DIR or hf:NAME.",
+        help="digits, longtail, csv:FILE, npz:FILE, mnist:DIR, cifar10:DIR, cifar100:DIR, folder:DIR, imagenet:DIR or"
+        " hf:NAME.",
         show_default=False,
     ),
 ]

@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from memfluence.datasets._cifar import load_cifar10, load_cifar100
+from memfluence.datasets._csv import OPTIONS as CSV_OPTIONS
+from memfluence.datasets._csv import load_csv
 from memfluence.datasets._dataset import Dataset, from_arrays
 from memfluence.datasets._digits import load_digits
 from memfluence.datasets._folder import OPTIONS as FOLDER_OPTIONS
@@ -37,6 +39,7 @@ __all__ = [
 _SOURCES: dict[str, Source] = {
     "digits": Source("digits", load_digits),
     "longtail": Source("longtail", load_longtail, options=LONGTAIL_OPTIONS),
+    "csv": Source("csv:FILE", load_csv, "path", CSV_OPTIONS),
     "npz": Source("npz:FILE", load_npz, "path"),
     "mnist": Source("mnist:DIR", load_mnist, "path"),
     "cifar10": Source("cifar10:DIR", load_cifar10, "path"),
@@ -48,8 +51,8 @@ _SOURCES: dict[str, Source] = {
 
 
 def load(spec: str, **options: Any) -> Dataset:
-    """The dataset that a text names: `digits`, `longtail`, `npz:FILE`, `mnist:DIR`, `cifar10:DIR`, `cifar100:DIR`,
-    `folder:DIR`, `imagenet:DIR` or `hf:NAME`.
+    """The dataset that a text names: `digits`, `longtail`, `csv:FILE`, `npz:FILE`, `mnist:DIR`, `cifar10:DIR`,
+    `cifar100:DIR`, `folder:DIR`, `imagenet:DIR` or `hf:NAME`.
 
     Options stand in the text (`longtail?n_train=60&flip=0.1`) or are given by keyword. `Dataset.name` is the
     text with all options and with absolute paths: it alone loads the same data again.
@@ -92,8 +95,8 @@ def as_dataset(data: Any) -> Dataset:
 
 def _unknown(spec: str, scheme: str) -> DatasetError:
     known = ", ".join(source.form for source in _SOURCES.values())
-    if spec.endswith(".npz"):
-        hint = f" (did you mean 'npz:{spec}'?)"
+    if spec.endswith((".npz", ".csv")):
+        hint = f" (did you mean '{spec[-3:]}:{spec}'?)"
     elif Path(spec).expanduser().is_dir():
         hint = f" (did you mean 'folder:{spec}'?)"
     else:

@@ -11,7 +11,7 @@ from memfluence.errors import StoreError
 from memfluence.store._arrow import as_array, content_digest, open_parquet, read_bytes, read_columns
 from memfluence.store._files import file_errors, publish
 
-__all__ = ["has_groups", "read_groups", "read_labels", "write_examples"]
+__all__ = ["has_groups", "read_groups", "read_ids", "read_labels", "write_examples"]
 
 
 def write_examples(
@@ -52,6 +52,17 @@ def read_labels(path: Path) -> tuple[np.ndarray, np.ndarray]:
     is_train = as_array(table["split"]) == "train"
     labels = as_array(table["label"]).astype(np.int64)
     return labels[is_train], labels[~is_train]
+
+
+def read_ids(path: Path) -> tuple[np.ndarray, np.ndarray] | None:
+    """Names of the training and of the test examples, where their source has them."""
+    with open_parquet(_verified(path)) as file:
+        if "id" not in file.schema_arrow.names:
+            return None
+        table = read_columns(file, ["split", "id"])
+    is_train = as_array(table["split"]) == "train"
+    names = as_array(table["id"])
+    return names[is_train], names[~is_train]
 
 
 def has_groups(path: Path) -> bool:

@@ -23,7 +23,7 @@ import numpy as np
 from memfluence.errors import InputError, RunMismatchError, StoreError
 from memfluence.records import Failure, Outcome, Trials
 from memfluence.store import segments
-from memfluence.store._examples import has_groups, read_groups, read_labels, write_examples
+from memfluence.store._examples import has_groups, read_groups, read_ids, read_labels, write_examples
 from memfluence.store._files import PARTIAL_PREFIX, file_errors, publish, remove_stale_partials
 from memfluence.store._merge import merge
 from memfluence.store.checkpoints import CheckpointFiles
@@ -209,6 +209,10 @@ class TrialStore:
     def labels(self) -> tuple[np.ndarray, np.ndarray]:
         """Label codes of the training and of the test examples."""
         return read_labels(self.path / str(self.info.dataset["examples"]))
+
+    def ids(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Names of the training and of the test examples (files, keys), where their source has them."""
+        return read_ids(self.path / str(self.info.dataset["examples"]))
 
     @property
     def has_groups(self) -> bool:

@@ -1,0 +1,115 @@
+"""`csv:FILE`: a table with a column of labels; one file that is split, or one file for each split."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from memfluence.datasets._dataset import Dataset, from_arrays
+from memfluence.datasets._files import require_file
+from memfluence.errors import DatasetError
+
+__all__ = ["OPTIONS", "load_csv"]
+
+OPTIONS = {
+    "label": str,  # the column of labels
+    "test": str,  # another file, or the fraction of the rows that are test examples
+    "text": str,  # the column of texts, where the inputs are texts
+    "columns": str,  # the columns of inputs, joined by commas, where they are not all others
+    "id": str,  # a column of names for people; not an input
+    "seed": int,  # of the split by a fraction
+}
+
+_MISSING = ["", "NA", "N/A", "NaN", "nan", "null"]
+
+
+def load_csv(
+    path: Path,
+    name: str,
+    *,
+    label: str = "label",
+    test: str = "0.25",
+    text: str | None = None,
+    columns: str | None = None,
+    id: str | None = None,
+    seed: int = 0,
+) -> Dataset:
+    """Inputs are a DataFrame of all columns but `label` and `id` (or of `columns`), or a list of `text`.
+
+    `test` is a file with the same columns, found from the folder of `path`, or the fraction of the rows of `path` that
+    become test examples: rows drawn by `seed`, each split in the order of the file. Ids are the column `id`, or
+    `FILE:ROW` with rows counted from 1 below the header.
+    """
+    if text is not None and columns is not None:
+        raise DatasetError(f"{name}: give one of text= and columns=; a text is the whole input.")
+    wanted = [text] if text is not None else [part for part in (columns or "").split(",") if part]
+    as_written = [column for column in (label, text, id) if column is not None]
+    tables = [_read(path, name, as_written)]
+    fraction = _fraction(test)
+    if fraction is None:
+        tables.append(_read(path.parent / Path(test).expanduser(), name, as_written))
+    inputs = wanted or [column for column in tables[0].columns if column not in (label, id)]
+    if label in inputs or not inputs:
+        raise DatasetError(f"{name}: the labels {label!r} cannot be the input, too; name other columns.")
+    used = [*inputs, label, *([id] if id is not None else [])]
+    for table, file in zip(tables, (str(path), test)):
+        _check(table, used, name, file)
+    if fraction is not None:
+        if not 0 < fraction < 1:
+            raise DatasetError(f"{name}: the option 'test' must be a file or a fraction between 0 and 1; got {test}.")
+        order = np.random.default_rng(seed).permutation(len(tables[0]))
+        n_test = min(max(round(fraction * len(order)), 1), len(order) - 1)
+        rows = np.sort(order[n_test:]), np.sort(order[:n_test])
+        tables = [tables[0].iloc[some] for some in rows]
+    files = (path.name, path.name if fraction is not None else Path(test).name)
+    ids = [
+        [f"{file}:{row + 1}" for row in table.index] if id is None else table[id].tolist()
+        for table, file in zip(tables, files)
+    ]
+    x: list[Any] = [
+        table[text].tolist() if text is not None else table[inputs].reset_index(drop=True) for table in tables
+    ]
+    train, test_labels = (table[label].reset_index(drop=True) for table in tables)
+    return from_arrays(x[0], train, x[1], test_labels, name=name, train_ids=ids[0], test_ids=ids[1])
+
+
+def _fraction(test: str) -> float | None:
+    try:
+        return float(test)
+    except ValueError:
+        return None
+
+
+def _read(path: Path, name: str, as_written: list[str]) -> Any:
+    """The table; `as_written` are columns in which "NA" is a word like any other."""
+    import pandas as pd
+
+    require_file(path, name)
+    how: dict[str, Any] = {"encoding": "utf-8-sig", "index_col": False}
+    try:
+        missing = {
+            column: [""] if column in as_written else _MISSING for column in pd.read_csv(path, nrows=0, **how).columns
+        }
+        texts = dict.fromkeys(as_written[1:], str)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # more cells than the header has would be lost
+            return pd.read_csv(path, keep_default_na=False, na_values=missing, dtype=texts, **how)
+    except (ValueError, OSError, pd.errors.ParserWarning) as error:  # pandas' other errors are ValueErrors
+        detail = " ".join(str(error).split())
+        raise DatasetError(f"{name}: {path} cannot be read as a UTF-8 CSV with a header ({detail:.200}).") from error
+
+
+def _check(table: Any, used: list[str], name: str, file: str) -> None:
+    for column in used:
+        if column not in table.columns:
+            known = ", ".join(map(str, table.columns))
+            raise DatasetError(
+                f"{name}: {file} has no column {column!r}; name one with label=, text=, columns= or id=, of: {known}."
+            )
+        if (gaps := np.flatnonzero(table[column].isna().to_numpy())).size:
+            raise DatasetError(
+                f"{name}: row {gaps[0] + 1} of {file} has no value in the column {column!r}; fill or drop such rows."
+            )
+    if len(table) < 2:
+        raise DatasetError(f"{name}: {file} has {len(table)} row(s) below its header; give it more.")

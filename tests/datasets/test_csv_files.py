@@ -1,0 +1,126 @@
+"""`csv:`: one file that is split or two files, texts, names, and what users get wrong."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import memfluence as mf
+from memfluence.datasets import load
+from memfluence.errors import DatasetError
+
+HEADER = "name,age,city,kind\n"
+ROWS = [f"n{row},{row}.5,{'Bonn' if row % 3 else 'NA'},{'ant' if row % 2 else 'bee'}" for row in range(20)]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "people.csv"
+    path.write_text(HEADER + "\n".join(ROWS).replace(",NA,", ",Rome,") + "\n")
+    return path
+
+
+def test_one_file_is_split_by_a_fraction_and_a_seed(table: Path) -> None:
+    data = load(f"csv:{table}?label=kind&id=name&test=0.3&seed=4")
+    assert (data.n_train, data.n_test) == (14, 6)
+    assert list(data.x_train.columns) == ["age", "city"]
+    assert data.classes == ("ant", "bee")
+    whole = pd.read_csv(table)
+    for inputs, ids, labels in (
+        (data.x_train, data.train_ids, data.labels("train")),
+        (data.x_test, data.test_ids, data.labels("test")),
+    ):
+        rows = [int(name[1:]) for name in ids]
+        assert rows == sorted(rows)
+        pd.testing.assert_frame_equal(inputs, whole.loc[rows, ["age", "city"]].reset_index(drop=True))
+        assert labels.tolist() == whole.kind[rows].tolist()
+    assert set(data.train_ids) | set(data.test_ids) == set(whole.name)
+    assert load(data.name).fingerprint == data.fingerprint
+    assert load(f"csv:{table}?label=kind&id=name&test=0.3&seed=5").train_ids != data.train_ids
+
+
+def test_two_files(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "later.csv").write_text(HEADER + "a,1,Bonn,ant\nb,2,Rome,bee\n")
+    monkeypatch.chdir(tmp_path)
+    data = load("csv:people.csv?label=kind&columns=age&test=later.csv")
+    monkeypatch.chdir(tmp_path.parent)
+    assert load(data.name).fingerprint == data.fingerprint  # from anywhere: the second file lies beside the first
+    assert (data.n_train, data.n_test) == (20, 2)
+    assert data.x_test["age"].tolist() == [1, 2]
+    assert data.train_ids[:2] == ["people.csv:1", "people.csv:2"]
+    assert data.test_ids == ["later.csv:1", "later.csv:2"]
+
+
+def test_texts_are_what_the_file_says(tmp_path: Path) -> None:
+    path = tmp_path / "texts.csv"
+    path.write_text("﻿words,label\nNA,yes\n007,NA\n\"two\nlines, 'quoted'\",yes\nlast,NA\n", encoding="utf-8")
+    data = load(f"csv:{path}?text=words&test=0.25")
+    words = dict(zip([*data.train_ids, *data.test_ids], [*data.x_train, *data.x_test]))
+    assert [words[f"texts.csv:{row}"] for row in (1, 2, 3, 4)] == ["NA", "007", "two\nlines, 'quoted'", "last"]
+    assert data.classes == ("NA", "yes")
+
+
+def test_whole_numbers_are_labels(tmp_path: Path) -> None:
+    (tmp_path / "n.csv").write_text("x,label\n" + "".join(f"{k},{k % 3}\n" for k in range(9)))
+    data = load(f"csv:{tmp_path}/n.csv")
+    assert data.classes == (0, 1, 2)
+    assert np.array_equal(data.x_train["x"] % 3, data.y_train)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ("", "has no column 'label'; name one with label=.* of: name, age, city, kind"),
+        ("?label=kind&id=who", "no column 'who'"),
+        ("?label=kind&columns=age,size", "no column 'size'"),
+        ("?label=kind&columns=kind", "cannot be the input, too"),
+        ("?label=kind&text=city&columns=age", "give one of text= and columns="),
+        ("?label=kind&test=1.5", "a fraction between 0 and 1"),
+        ("?label=kind&test=nowhere.csv", "nowhere.csv does not exist"),
+        ("?label=kind&seeds=1", "no option 'seeds'"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(table: Path, options: str, says: str) -> None:
+    with pytest.raises(DatasetError, match=says) as caught:
+        load(f"csv:{table}{options}")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "cannot be read as a UTF-8 CSV"),
+        (b"x,label\n1,\xff\n", "cannot be read as a UTF-8 CSV"),
+        (b"x,label\n1,a,5,6\n2,b\n3,c,1,1,1\n", "cannot be read as a UTF-8 CSV"),
+        (b"x,label\n1,a,5\n2,b,6\n", "cannot be read as a UTF-8 CSV"),
+        (b"x,label\n1,a\nNA,b\n2,a\n", "row 2 of .* has no value in the column 'x'"),
+        (b"x,label\n1,a\n3,\n2,a\n", "row 2 of .* has no value in the column 'label'"),
+        (b"x,label\n", "has 0 row"),
+        (b"label\na\nb\n", "cannot be the input"),
+    ],
+)
+def test_a_file_that_is_not_such_a_table(tmp_path: Path, content: bytes, says: str) -> None:
+    (tmp_path / "bad.csv").write_bytes(content)
+    with pytest.raises(DatasetError, match=says) as caught:
+        load(f"csv:{tmp_path}/bad.csv")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_bare_file_name_is_understood(table: Path) -> None:
+    with pytest.raises(DatasetError, match="did you mean 'csv:"):
+        load(str(table))
+
+
+def test_scores_name_the_rows(table: Path, tmp_path: Path) -> None:
+    from sklearn.linear_model import LogisticRegression
+
+    run = mf.run(
+        f"csv:{table}?label=kind&columns=age&test=0.3",
+        learner=LogisticRegression(),
+        trials=4,
+        out=tmp_path / "run",
+        progress=False,
+    )
+    assert run.memorization()["id"].tolist() == run.dataset().train_ids
+    assert mf.open(tmp_path / "run").dataset().n_train == 14
