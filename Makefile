@@ -1,5 +1,6 @@
 # make demo: install into .venv, run the digits example, write a report.
-# make test: install into .venv, then everything CI runs.
+# make test: install into .venv, then everything CI runs (the tests build the documentation's site, too).
+# make docs: the documentation as a site, in site/.
 
 PYTHON ?= python3
 VENV := .venv
@@ -7,7 +8,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := runs/digits-mlp
 
-.PHONY: demo test check lint types unit soak benchmark tables figures clean
+.PHONY: demo test check lint types unit docs soak benchmark tables figures clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -31,6 +32,9 @@ types: $(INSTALLED)
 unit: $(INSTALLED)
 	$(BIN)/python -m pytest
 
+docs: $(INSTALLED)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 soak: $(INSTALLED)
 	$(BIN)/python -m pytest --soak
 
@@ -46,4 +50,4 @@ figures: $(INSTALLED)
 	$(BIN)/python docs/make_figures.py
 
 clean:
-	rm -rf $(VENV) runs build dist
+	rm -rf $(VENV) runs build dist site

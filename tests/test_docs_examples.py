@@ -1,30 +1,120 @@
-"""The examples of the docs run as they stand."""
+"""The examples of README and of all pages of docs/ run as they stand, in order, in an empty directory.
 
+Of a page, ```python and ```bash blocks are run; one with a title is a file of that name, to be run by a later block. A
+block after `<!-- not run: REASON -->` (data or a device that is not here) must compile, or name commands and options
+that exist, and so must every other `memfluence ...` on a page, in indented lines and in running text.
+"""
+
+import os
 import re
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
+import typer
 
-DOCS = Path(__file__).parent.parent / "docs"
-EXAMPLES = {
-    f"{name} {number}": source
-    for name in ("your-own-model.md",)
-    for number, source in enumerate(re.findall(r"```python\n(.*?)```", (DOCS / name).read_text(), re.DOTALL), 1)
+import memfluence as mf
+from memfluence.cli import _app
+
+ROOT = Path(__file__).parent.parent
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text() for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+}
+BLOCK = re.compile(
+    r'(?:<!-- not run: (?P<why>[^>]+) -->\n)?^```(?P<kind>\w+)(?: title="(?P<title>[^"]+)")?\n(?P<source>.*?)^```$',
+    re.DOTALL | re.MULTILINE,
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    kind: str
+    source: str
+    title: str | None
+    why: str | None  # it is not run
+
+
+def blocks(page: str) -> list[Block]:
+    found = [Block(m["kind"], m["source"], m["title"], m["why"]) for m in BLOCK.finditer(PAGES[page])]
+    assert len(found) == PAGES[page].count("\n```") // 2, f"{page} has a block that this test does not understand"
+    return found
+
+
+def commands(page: str) -> list[str]:
+    """All `memfluence ...` that a page names, without brackets and comments."""
+    text = PAGES[page].replace("\\\n", " ")
+    lines = [line.strip() for block in BLOCK.finditer(text) for line in block["source"].splitlines()]
+    rest = BLOCK.sub("", text)
+    lines += [line.strip() for line in rest.splitlines() if line.startswith("    ")]
+    lines += [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", rest)]
+    found = (re.match(r"(?:timeout -s INT \d+ )?(memfluence [a-z][^#|;]*)", line) for line in lines)
+    return [match[1].replace("[", " ").replace("]", " ") for match in found if match]
+
+
+RUN_PAGES = [page for page in PAGES if any(block.why is None for block in blocks(page))]
+LEAVES = {  # what a page promises to have made
+    "docs/start.md": ["scores.csv", "site/index.html", "runs/python/run.json"],
+    "docs/guides/labels.md": ["suspects.csv", "suspects.png"],
+    "docs/guides/privacy.md": ["vulnerable.csv", "roc.png"],
+    "docs/your-own-model.md": ["runs/small-net/run.json", "runs/my-loop/run.json", "runs/averaged/run.json"],
 }
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
-def test_an_example_runs(
-    example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {"__name__": "__example__"}
-    exec(compile(EXAMPLES[example], example, "exec"), names)
-    assert "memorization" in capsys.readouterr().out
-    assert len(names["run"].memorization()) == 600
-    assert len(list(tmp_path.glob("runs/*/run.json"))) == 1
+@pytest.mark.parametrize("page", RUN_PAGES)
+def test_a_page_runs(page: str, tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for name, arguments in (("memfluence", "-m memfluence"), ("python", "")):
+        (tools / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {arguments} "$@"\n')
+        (tools / name).chmod(0o755)
+    place = tmp_path / "empty"
+    place.mkdir()
+    environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+    for number, block in enumerate(blocks(page)):
+        if block.title is not None:
+            (place / block.title).write_text(block.source)
+        if block.title is not None or block.why is not None:
+            continue
+        script = place / f"block-{number}.{block.kind}"
+        script.write_text(block.source)
+        command = {"bash": ["bash", "-euo", "pipefail"], "python": [sys.executable]}[block.kind]
+        done = subprocess.run([*command, script.name], cwd=place, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, f"{page}, block {number + 1}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        assert "Warning" not in done.stderr, f"{page}, block {number + 1}:\n{done.stderr[-2000:]}"
+    for made in LEAVES.get(page, []):
+        assert (place / made).stat().st_size > 0
+    for run in place.glob("runs/*"):
+        assert mf.open(run).memorization()["trials_in"].sum() > 0
 
 
-def test_there_are_three_ways() -> None:
-    assert len(EXAMPLES) == 3
+@pytest.mark.parametrize("page", PAGES)
+def test_what_is_not_run_is_at_least_python(page: str) -> None:
+    for block in blocks(page):
+        if block.kind == "python":
+            compile(block.source, page, "exec")
+        else:
+            assert block.kind == "bash", f"{page}: nobody knows how to run ```{block.kind}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)])
+def test_commands_and_options_exist(page: str) -> None:
+    root = typer.main.get_command(_app.app)
+    for line in commands(page):
+        words = shlex.split(line.replace("'s ", " "))[1:]
+        command = root
+        while hasattr(command, "commands") and words and not words[0].isupper():
+            assert words[0] in command.commands, f"{page}: {line!r} names no command"
+            command = command.commands[words.pop(0)]
+        known = {option for one in command.params for option in (*one.opts, *one.secondary_opts)} | {"--debug"}
+        if hasattr(command, "commands"):  # `memfluence experiment NAME`: any of them
+            known |= {option for sub in command.commands.values() for one in sub.params for option in one.opts}
+        used = {word.partition("=")[0] for word in words if word.startswith("--")}
+        assert used <= known, f"{page}: {line!r} has options that are not there: {sorted(used - known)}"
+
+
+def test_the_pages_are_all_there() -> None:
+    assert len(RUN_PAGES) >= 10
+    assert sum(len(commands(page)) for page in PAGES) > 80
