@@ -57,6 +57,7 @@ def commands(page: str) -> list[str]:
 RUN_PAGES = [page for page in PAGES if any(block.why is None for block in blocks(page))]
 LEAVES = {  # what a page promises to have made
     "docs/start.md": ["scores.csv", "site/index.html", "runs/python/run.json"],
+    "docs/exports.md": ["scores.csv", "digits-scored/README.md", "probabilities.csv", "samples.json", "trials.npz"],
     "docs/guides/labels.md": ["suspects.csv", "suspects.png"],
     "docs/guides/privacy.md": ["vulnerable.csv", "roc.png"],
     "docs/your-own-model.md": ["runs/small-net/run.json", "runs/my-loop/run.json", "runs/averaged/run.json"],

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from memfluence.api import run
     from memfluence.datasets import Dataset
     from memfluence.errors import MemfluenceError, MemfluenceWarning
-    from memfluence.exchange import compare, export_published, export_trials, import_trials
+    from memfluence.exchange import compare, export_for, export_published, export_trials, import_trials
     from memfluence.experimenting import experiment
     from memfluence.learners.networks import network
     from memfluence.planning import plan
@@ -39,6 +39,7 @@ __all__ = [
     "designs",
     "experiment",
     "experiments",
+    "export_for",
     "export_published",
     "export_trials",
     "import_trials",
@@ -60,6 +61,7 @@ _HOMES = {
     "compare": "exchange",
     "datamodels": "run_values",
     "experiment": "experimenting",
+    "export_for": "exchange",
     "export_published": "exchange",
     "export_trials": "exchange",
     "import_trials": "exchange",

@@ -15,6 +15,7 @@ from memfluence.findings import (
     cross_fitted_pairs,
     group_scores,
     group_trials,
+    held_out_votes,
     likely_mislabels,
     membership_attack,
     pair_stability,
@@ -97,6 +98,14 @@ class RunFindings(Protocol):
         import pandas as pd
 
         return pd.DataFrame(self.find_mislabels(keep).columns(self.classes))
+
+    def held_out_votes(self, keep: float | None = None) -> np.ndarray:
+        """How many of the models that left each training example out predict each class, (n_train, n_classes).
+
+        Needs recorded predictions (`record=("prediction",)`).
+        """
+        predictions = self.recorded("train_prediction")
+        return held_out_votes(self.trials, self.info.kinds, len(self.classes), predictions, keep)
 
     def find_duplicates(self, infl: float = 0.4, mem: float = 0.25, **options: Any) -> Duplicates:
         """Train-test near-duplicates by their influence; options of `findings.train_test_duplicates`."""

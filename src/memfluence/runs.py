@@ -89,6 +89,11 @@ class Run(RunFindings):
         """The labels as their owner wrote them."""
         return np.asarray(self.info.dataset["classes"])
 
+    @cached_property
+    def ids(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Names of the training and of the test examples (files, rows of a CSV), where the data have them."""
+        return self.store.ids()
+
     def dataset(self, spec: str | None = None) -> Dataset:
         """The data, loaded again from where the run says (or from `spec`) and checked to be the same."""
         if self._dataset is None or spec is not None:
@@ -122,7 +127,6 @@ class Run(RunFindings):
             "label": self.classes[self.label_codes[0]],
             "memorization": found.value,
             **{name: getattr(found, name) for name in names},
-            **({} if (ids := self.store.ids()) is None else {"id": ids[0]}),
         }
 
     def memorization(
@@ -131,8 +135,7 @@ class Run(RunFindings):
         """One row per training example: its memorization, how sure that is, and what it is made of.
 
         `keep` chooses one fraction where the run has several. `stderr` and the 95% interval from `lower` to
-        `upper` are Agresti and Caffo's; an estimate that the trials cannot give is NaN. `id` is the
-        example's file or row, where the data have such names. `outcome` is what is averaged:
+        `upper` are Agresti and Caffo's; an estimate that the trials cannot give is NaN. `outcome` is what is averaged:
         whether models are right, a recorded "margin" or "logit", "smoothed", or an array (trials, n_train) of your own;
         its means are then `mean_in` and `mean_out`, and errors are Welch's. `estimator="adjusted"` has less variance.
         """

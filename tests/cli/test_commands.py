@@ -212,6 +212,15 @@ def test_failed_trials_end_with_code_1_and_the_command_to_retry_them(shell: Shel
     assert again["trials"] == status["trials"]
 
 
+def test_exports_for_other_tools(shell: Shell) -> None:
+    make_run(shell, "--record", "prediction")
+    for name, format in (("p.csv", "cleanlab"), ("s.json", "fiftyone"), ("hub", "huggingface")):
+        assert shell.json("export", "run", name, "--format", format)["bytes"] > 1000
+    for wrong in (["--format", "excel"], ["--format", "cleanlab", "--pairs"], ["--format", "fiftyone", "--trials"]):
+        shell("export", "run", "x.npz", *wrong, code=2)
+        assert "format" in shell.errors
+
+
 def test_export_import_and_compare(shell: Shell) -> None:
     make_run(shell)
     assert shell.json("export", "run", "trials.npz", "--trials")["bytes"] > 0

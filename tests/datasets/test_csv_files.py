@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import memfluence as mf
+from memfluence.cli import main
 from memfluence.datasets import load
 from memfluence.errors import DatasetError
 
@@ -122,5 +123,8 @@ def test_scores_name_the_rows(table: Path, tmp_path: Path) -> None:
         out=tmp_path / "run",
         progress=False,
     )
-    assert run.memorization()["id"].tolist() == run.dataset().train_ids
+    assert [names.tolist() for names in run.ids] == [run.dataset().train_ids, run.dataset().test_ids]
+    with pytest.raises(SystemExit):
+        main(["scores", str(tmp_path / "run"), "--out", str(tmp_path / "scores.csv")])
+    assert pd.read_csv(tmp_path / "scores.csv")["id"].tolist() == run.dataset().train_ids
     assert mf.open(tmp_path / "run").dataset().n_train == 14

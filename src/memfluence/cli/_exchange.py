@@ -44,28 +44,49 @@ def import_(
 
 def export(
     run: RunArgument,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .npz file to write.", show_default=False)],
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="A .npz file to write; a folder for huggingface.", show_default=False),
+    ],
+    format: Annotated[
+        str,
+        typer.Option(
+            help="published (the authors' layout), cleanlab (.csv, .parquet: held-out probabilities), fiftyone (.json)"
+            " or huggingface (a folder with the data and their scores)."
+        ),
+    ] = "published",
     trials: Annotated[bool, typer.Option("--trials", help="The trials themselves, for 'memfluence import'.")] = False,
     pairs: Annotated[bool, typer.Option("--pairs", help="The high-influence pairs, in the published layout.")] = False,
     mem: MemOption = 0.25,
     infl: InflOption = 0.15,
+    dataset: DatasetOption = None,
     keep: KeepOption = None,
     memory: MemoryOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Write scores and class-wise influence in the authors' published layout (or pairs, or the trials)."""
-    from memfluence.exchange import export_published, export_trials
+    """Write what others read: the authors' published layout (or pairs, or the trials), or other tools' formats.
+
+    Tables of scores as CSV, Parquet or NPZ are what 'memfluence scores --out' writes.
+    """
+    from memfluence.exchange import TOOLS, export_for, export_published, export_trials
     from memfluence.runs import open_run
 
     if trials and pairs:
         raise InputError("Choose one of --trials and --pairs; each writes a file of its own.")
+    if format != "published" and (trials or pairs):
+        raise InputError(f"--{'trials' if trials else 'pairs'} has a format of its own; leave out --format {format}.")
+    if format not in ("published", *TOOLS):
+        raise InputError(f"There is no format {format!r}; choose one of published, {', '.join(TOOLS)}.")
     opened = open_run(run, memory=memory)
     if trials:
         export_trials(opened, file)
+    elif format != "published":
+        export_for(opened, file, format, dataset=dataset, keep=keep)
     else:
         export_published(opened, file, pairs=pairs, mem=mem, infl=infl, keep=keep)
     if json:
-        as_json({"file": str(file), "bytes": file.stat().st_size})
+        parts = [part for part in file.rglob("*") if part.is_file()] if file.is_dir() else [file]
+        as_json({"file": str(file), "bytes": sum(part.stat().st_size for part in parts)})
     else:
         say(f"Wrote {file}.")
 

@@ -4,14 +4,17 @@ from memfluence.exchange.comparing import Comparison, compare, compared
 from memfluence.exchange.finding_again import FoundAgain, found_again
 from memfluence.exchange.published import Published, export_published, read_published
 from memfluence.exchange.tables import rows, write_table
+from memfluence.exchange.tools import TOOLS, export_for
 from memfluence.exchange.trials import export_trials, import_trials
 
 __all__ = [
+    "TOOLS",
     "Comparison",
     "FoundAgain",
     "Published",
     "compare",
     "compared",
+    "export_for",
     "export_published",
     "export_trials",
     "found_again",

@@ -5,7 +5,7 @@ from memfluence.findings.duplicates import Duplicates, train_test_duplicates
 from memfluence.findings.groups import GroupScores, group_scores, group_trials
 from memfluence.findings.growth import trials_needed
 from memfluence.findings.membership import Attack, membership_attack
-from memfluence.findings.mislabels import Mislabels, likely_mislabels
+from memfluence.findings.mislabels import Mislabels, held_out_votes, likely_mislabels
 from memfluence.findings.pairs import Pairs, high_influence_pairs
 from memfluence.findings.stability import Stability, pair_stability
 
@@ -20,6 +20,7 @@ __all__ = [
     "cross_fitted_pairs",
     "group_scores",
     "group_trials",
+    "held_out_votes",
     "high_influence_pairs",
     "likely_mislabels",
     "membership_attack",

@@ -26,7 +26,7 @@ Paper: Sec. 3 finds mislabels among the memorized examples; the agreement of hel
 (Northcutt et al. 2021) takes from cross-validation.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,7 +37,7 @@ from memfluence.estimators.counts import bits_at
 from memfluence.estimators.intervals import wilson_interval
 from memfluence.records import Kind, Trials
 
-__all__ = ["Agreement", "Mislabels", "likely_mislabels"]
+__all__ = ["Agreement", "Mislabels", "held_out_votes", "likely_mislabels"]
 
 PREDICTIONS_AT_ONCE = 2**23  # held in a few arrays of 8 bytes each
 
@@ -122,16 +122,30 @@ def likely_mislabels(
     )
 
 
+def held_out_votes(
+    trials: Trials, kinds: Sequence[Kind], n_classes: int, predictions: np.ndarray, keep: float | None = None
+) -> np.ndarray:
+    """How many of the models that left each training example out predict each class, (n_train, n_classes)."""
+    chosen = arms(trials, kinds, keep)
+    held_out = predictions[np.searchsorted(trials.numbers, chosen.out_trials.numbers)]
+    return np.concatenate([counts[:, :n_classes] for _, counts in _votes(chosen, n_classes, held_out)])
+
+
+def _votes(chosen: Arms, n_classes: int, predictions: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Some training examples at a time, and their votes (some, n_classes + 1); the last class is 'none of them'."""
+    n_codes, n_train = n_classes + 1, predictions.shape[1]
+    at_once = max(1, PREDICTIONS_AT_ONCE // max(len(predictions), n_codes))
+    for start in range(0, n_train, at_once):
+        some = np.arange(start, min(n_train, start + at_once))
+        held_out = bits_at(chosen.out_trials.mask, some) == 0  # (trials, some)
+        cells = predictions[:, some].astype(np.int64) + n_codes * np.arange(len(some))  # (trials, some)
+        yield some, np.bincount(cells[held_out], minlength=n_codes * len(some)).reshape(len(some), n_codes)
+
+
 def _agreement(chosen: Arms, labels: np.ndarray, n_classes: int, predictions: np.ndarray) -> Agreement:
     """The most common other label among the predictions of the models that left each example out."""
     suggestion, votes = labels.copy(), np.zeros(len(labels), dtype=np.int64)
-    n_codes = n_classes + 1
-    at_once = max(1, PREDICTIONS_AT_ONCE // max(len(predictions), n_codes))
-    for start in range(0, len(labels), at_once):
-        some = np.arange(start, min(len(labels), start + at_once))
-        held_out = bits_at(chosen.out_trials.mask, some) == 0  # (trials, some)
-        cells = predictions[:, some].astype(np.int64) + n_codes * np.arange(len(some))  # (trials, some)
-        counts = np.bincount(cells[held_out], minlength=n_codes * len(some)).reshape(len(some), n_codes)
+    for some, counts in _votes(chosen, n_classes, predictions):
         counts[np.arange(len(some)), labels[some]] = counts[:, n_classes] = 0
         votes[some] = counts.max(axis=1)
         suggestion[some] = np.where(votes[some] > 0, counts.argmax(axis=1), labels[some])  # ties: the lower class
