@@ -26,9 +26,18 @@ ROOMS: dict[str, set[str]] = {
     "progress": {"engines"},
     "running": FOUNDATION | {"datasets", "designs", "learners", "store", "engines", "progress"},
     "planning": FOUNDATION | {"datasets", "designs", "learners", "store", "engines", "running"},
+    "run_display": set(),
     "run_findings": FOUNDATION | {"store", "estimators", "findings"},
     "runs": FOUNDATION
-    | {"datasets", "store", "estimators", "findings", "run_findings", "report"},  # `Run.report` opens the last room
+    | {
+        "datasets",
+        "store",
+        "estimators",
+        "findings",
+        "run_display",
+        "run_findings",
+        "report",
+    },  # `Run.report` opens the last room
     "run_values": FOUNDATION | {"store", "estimators", "runs"},
     "experiments": FOUNDATION | {"datasets", "designs", "estimators", "findings", "store", "runs"},  # and no engine
     "experimenting": FOUNDATION

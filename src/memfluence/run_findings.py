@@ -52,6 +52,11 @@ class RunFindings(Protocol):
     def _for_pairs(self) -> tuple[Any, ...]:
         return self.trials, self.info.kinds, *self.label_codes
 
+    @property
+    def ids(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Names of the training and of the test examples (files, rows of a CSV), where the data have them."""
+        return self.store.ids()
+
     def _capped(self, options: dict[str, Any]) -> dict[str, Any]:
         """The options with a cap on memory, the run's own where they have none; trials must fit in it, too."""
         cap = Memory.of(options["memory"]) if options.get("memory") is not None else self.memory

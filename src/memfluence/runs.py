@@ -11,7 +11,7 @@ import numpy as np
 
 from memfluence import findings
 from memfluence.datasets import Dataset, load
-from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError
+from memfluence.errors import InputError, MemfluenceError, MemfluenceWarning, RunMismatchError
 from memfluence.estimators import (
     ClassBlock,
     Estimates,
@@ -27,6 +27,7 @@ from memfluence.estimators import (
     memorization,
 )
 from memfluence.records import Trials
+from memfluence.run_display import run_html
 from memfluence.run_findings import RunFindings
 from memfluence.store import RunInfo, TrialStore
 
@@ -53,6 +54,14 @@ class Run(RunFindings):
     def __repr__(self) -> str:
         data = self.info.dataset
         return f"<Run {self.path}: {data['name']}, {self.info.n_train} train x {self.info.n_test} test examples>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        status = self.status()
+        try:
+            return run_html(status, self.estimate_memorization().value)
+        except MemfluenceError as error:  # no trials yet, several keep fractions, a cap on memory
+            return run_html(status, None, str(error))
 
     @property
     def path(self) -> Path:
@@ -88,11 +97,6 @@ class Run(RunFindings):
     def classes(self) -> np.ndarray:
         """The labels as their owner wrote them."""
         return np.asarray(self.info.dataset["classes"])
-
-    @cached_property
-    def ids(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Names of the training and of the test examples (files, rows of a CSV), where the data have them."""
-        return self.store.ids()
 
     def dataset(self, spec: str | None = None) -> Dataset:
         """The data, loaded again from where the run says (or from `spec`) and checked to be the same."""

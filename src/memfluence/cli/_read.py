@@ -61,7 +61,8 @@ def scores(
     opened = open_run(run, memory=memory)
     columns = opened.memorization_columns(keep, outcome=outcome, estimator=estimator)
     if out is not None:
-        write_table(columns | ({} if opened.ids is None else {"id": opened.ids[0]}), out)
+        ids = opened.ids
+        write_table(columns if ids is None else columns | {"id": ids[0]}, out)
     if json:
         as_json(
             {

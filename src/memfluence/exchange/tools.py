@@ -43,6 +43,7 @@ def _cleanlab(run: Run, path: Path, dataset: str | None, keep: float | None) -> 
     votes = run.held_out_votes(keep)  # (n_train, n_classes)
     with np.errstate(invalid="ignore"):  # 0 / 0: never left out
         shares = votes / votes.sum(axis=1, keepdims=True)
+    ids = run.ids
     columns = {
         "index": np.arange(len(codes)),
         "label": run.classes[codes],
@@ -50,7 +51,7 @@ def _cleanlab(run: Run, path: Path, dataset: str | None, keep: float | None) -> 
         "predicted_label": np.where(np.isnan(shares[:, 0]), -1, votes.argmax(axis=1)),
         "label_quality": shares[np.arange(len(codes)), codes],
         **{f"pred_prob_{k}": shares[:, k] for k in range(n_classes)},
-        **({} if run.ids is None else {"id": run.ids[0]}),
+        **({} if ids is None else {"id": ids[0]}),
     }
     write_table(columns, path)
 
@@ -62,7 +63,8 @@ def _fiftyone(run: Run, path: Path, dataset: str | None, keep: float | None) -> 
     """
     if path.suffix != ".json":
         raise InputError(f"{path} must end in .json, the format of samples.")
-    columns = run.memorization_columns(keep) | ({} if run.ids is None else {"id": run.ids[0]})
+    ids = run.ids
+    columns = run.memorization_columns(keep) | ({} if ids is None else {"id": ids[0]})
     if "train_prediction" in run.info.columns:
         found = run.find_mislabels(keep)
         said, place = found.agreement, np.argsort(found.index)  # back to the order of the examples
@@ -76,8 +78,8 @@ def _fiftyone(run: Run, path: Path, dataset: str | None, keep: float | None) -> 
         sample: dict[str, Any] = {"filepath": str(root / name)} if name and (root / name).is_file() else {}
         if "suggestion" in row:
             row["suggestion"] = str(names[row["suggestion"]])
-        ids = {"example_id": row.pop("id")} if "id" in row else {}
-        samples.append({**sample, "tags": ["train"], "ground_truth": {"label": str(names[label])}, **ids, **row})
+        own = {"example_id": row.pop("id")} if "id" in row else {}
+        samples.append({**sample, "tags": ["train"], "ground_truth": {"label": str(names[label])}, **own, **row})
     write_whole(path, json.dumps({"samples": samples}, ensure_ascii=False, indent=1).encode())
 
 

@@ -1,0 +1,78 @@
+"""What a notebook shows of a run."""
+
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import memfluence as mf
+from conftest import SmallWorld
+from memfluence.run_display import run_html
+from report.tiny_run import MEMORIZED, make_run
+
+HOSTILE = "npz:/data/<script>alert(1)</script>&.npz"
+
+
+def parsed(page: str) -> ET.Element:
+    """It is well-formed, or this raises."""
+    return ET.fromstring(page)
+
+
+def test_a_run_shows_what_it_is(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    page = run._repr_html_()
+    text = " ".join(parsed(page).itertext())
+    assert "40 training and 30 test examples" in text
+    assert "200 of 200" in text
+    assert f"{len(MEMORIZED)} of 40 training examples have memorization ≥ 0.25" in text
+    counts = [int(title.rpartition(": ")[2].replace(",", "")) for title in re.findall(r"<title>(.*?)</title>", page)]
+    assert sum(counts) == 40
+    assert counts[-1] == len(MEMORIZED)  # 0.95 to 1
+
+
+def test_names_are_escaped_and_nothing_is_fetched(tmp_path: Path) -> None:
+    page = make_run(tmp_path / "<b>&run", name=HOSTILE, fingerprint="0" * 32)._repr_html_()
+    assert "<script" not in page
+    assert "<b>" not in page
+    assert not re.search(r"(src|href|url)\b", page.replace("currentColor", ""))
+    assert HOSTILE in " ".join(parsed(page).itertext())
+
+
+def test_bars_hold_their_lower_edge_and_negative_values_have_theirs() -> None:
+    status = dict.fromkeys(("learner", "accuracy_in", "accuracy_out", "test_accuracy"))
+    status |= {"run": "r", "dataset": "d", "n_train": 5, "n_test": 1, "keep": [0.7, None], "trials": 3}
+    status |= {"trials_wanted": 9, "trials_failed": 2, "damaged": [{}]}
+    page = run_html(status, np.array([-0.07, 0.0, 0.25, 1.0, np.nan]))
+    titles = re.findall(r"<title>(.*?)</title>", page)
+    assert [title for title in titles if not title.endswith(": 0")] == [
+        "-0.10 to -0.05: 1",
+        "0.00 to 0.05: 1",
+        "0.25 to 0.30: 1",
+        "0.95 to 1.00: 1",
+    ]
+    text = " ".join(parsed(page).itertext())
+    assert "2 of 5 training examples" in text
+    assert "1 cannot be estimated yet" in text
+    assert "3 of 9, 2 failed, 1 damaged file(s); 70% of the examples kept" in text
+    assert "imported trials" in text
+
+
+def test_a_run_without_trials_says_so(world: SmallWorld, tmp_path: Path) -> None:
+    world.create(tmp_path / "run")
+    page = mf.open(tmp_path / "run")._repr_html_()
+    assert "holds no trials yet" in " ".join(parsed(page).itertext())
+    assert "<svg" not in page
+
+
+def test_tables_are_data_frames_which_notebooks_show(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run")
+    for table in (run.memorization(), run.pairs(), run.mislabels(), run.duplicates()):
+        assert "<table" in table._repr_html_()
+
+
+@pytest.mark.parametrize("values", [np.full(4, np.nan), np.zeros(1)])
+def test_odd_values_have_a_picture(values: np.ndarray, tmp_path: Path) -> None:
+    status = make_run(tmp_path / "run").status()
+    parsed(run_html(status, values))
