@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from memfluence.cli._experiment import OutOption, conclude, do
-from memfluence.cli._experiment_train import DataOption
 from memfluence.cli._options import (
     AnyClass,
+    DataOption,
     InflOption,
     JsonOption,
     KeepOption,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["difference", "spread"]
+__all__ = ["difference", "models", "spread"]
 
 
 def spread(values: Sequence[float] | np.ndarray) -> dict[str, float | int]:
@@ -27,3 +27,9 @@ def difference(first: Sequence[float] | np.ndarray, second: Sequence[float] | np
         "stderr": float(np.hypot(one["stderr"], other["stderr"])),
         "n": min(int(one["n"]), int(other["n"])),
     }
+
+
+def models(counts: Sequence[int]) -> str:
+    """'20 models', or '3 to 5 models' where some are still missing."""
+    least, most = min(counts), max(counts)
+    return f"{most} models" if least == most else f"{least} to {most} models"

@@ -28,7 +28,7 @@ from memfluence.errors import InputError
 from memfluence.experiments._checks import check_same_data, check_trials
 from memfluence.experiments._result import Result, about
 from memfluence.experiments._statistics import spread
-from memfluence.findings.agreement import Agreement, Part, agreement, influence_agreement
+from memfluence.findings.agreement import MEMORIZATION, Agreement, Part, agreement, influence_agreement
 from memfluence.runs import Run
 from memfluence.store import unpack
 
@@ -41,7 +41,7 @@ NOTE = (
     "The representation has seen every training example, so these linear models are not blind to the examples that they"
     " leave out: this is what the last layer alone memorizes, and no cheaper estimate of what the network does."
 )
-LEVELS = {"memorization": np.arange(1, 21) / 20, "influence": np.arange(1, 41) / 100}  # thresholds compared
+INFLUENCE = np.arange(1, 41) / 100  # thresholds compared; lower than elsewhere, since the last layer has weak ones
 
 
 def plan(run: Run, trials: int = 1000, *, seed: int = 0, keep: float | None = None) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def summarize(
     estimates = {name: side.influence_estimates(kept) for name, (side, kept) in sides.items()}
     known = [~np.isnan(values) for values in memorized.values()]
     part = Part(memorized["network"], memorized["linear"], np.asarray(True), np.asarray(True))
-    curves = {"memorization": agreement([part], LEVELS["memorization"])}
+    curves = {"memorization": agreement([part], MEMORIZATION)}
     for name, allowed in (
         ("influence of memorized", tuple(values >= mem for values in memorized.values())),
         ("influence", (known[0], known[1])),
@@ -84,7 +84,7 @@ def summarize(
             estimates["linear"],
             (allowed[0], allowed[1]),
             *run.label_codes,
-            LEVELS["influence"],
+            INFLUENCE,
             same_class=same_class,
         )
     numbers: dict[str, Any] = {
