@@ -33,6 +33,8 @@ ROOMS: dict[str, set[str]] = {
     "experiments": FOUNDATION | {"datasets", "designs", "estimators", "findings", "store", "runs"},  # and no engine
     "experimenting": FOUNDATION
     | {"datasets", "learners", "store", "experiments", "progress", "report", "running", "runs"},
+    "reproducing": FOUNDATION
+    | {"datasets", "engines", "experimenting", "experiments", "learners", "progress", "runs", "store"},
     "exchange": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
     "report": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs", "experiments", "exchange"},
     "api": FOUNDATION | {"progress", "running", "runs"},
@@ -49,6 +51,7 @@ ROOMS: dict[str, set[str]] = {
         "report",
         "experiments",
         "experimenting",
+        "reproducing",
     },
     "__init__": {
         "api",
@@ -60,6 +63,7 @@ ROOMS: dict[str, set[str]] = {
         "experiments",
         "learners",
         "planning",
+        "reproducing",
         "runs",
         "run_values",
     },

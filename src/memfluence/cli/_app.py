@@ -22,6 +22,7 @@ from memfluence.cli import (
     _judge,
     _pairs,
     _read,
+    _reproduce,
     _run,
     _values,
 )
@@ -65,6 +66,7 @@ _experiment.app.command("utility")(_experiment_train.utility)
 _experiment.app.command("last-layer")(_experiment_train.last_layer)
 _experiment.app.command("long-tail")(_experiment_theory.long_tail)
 app.add_typer(_experiment.app, name="experiment")
+app.command("reproduce")(_reproduce.reproduce)
 app.command("compare")(_exchange.compare)
 app.command("export")(_exchange.export)
 app.command("import")(_exchange.import_)

@@ -169,7 +169,7 @@ def consistency(
             number(at["first"]["mean"], 0),
             number(at["second"]["mean"], 0),
             f"{number(at['jaccard']['mean'])} ± {number(at['jaccard']['sd'])}",
-            number(at["found_again"]),
+            number(at["found_again"]["mean"]),
             f"{number(at['difference']['mean'])} ± {number(at['difference']['sd'])}",
         )
         for line in lines

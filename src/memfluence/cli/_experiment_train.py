@@ -240,6 +240,9 @@ def last_layer(
         rows,
         f"The network trained once, on everything ({network['learner']}, {network['features']} features): test accuracy"
         f" {network['test_accuracy']:.2%}.",
+        "Standard errors over trials: {network:.0f} and {linear:.0f} memorized, Jaccard {jaccard:.3f}.".format(
+            **found["memorized"]["stderr"]
+        ),
         f"Note: {found['note']}",
     )
 

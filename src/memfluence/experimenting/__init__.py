@@ -20,7 +20,7 @@ from memfluence.report.experiments import save_figures
 from memfluence.runs import Run, open_run
 from memfluence.store import write_whole
 
-__all__ = ["Training", "directory_of", "experiment", "save"]
+__all__ = ["Training", "begun", "directory_of", "experiment", "save"]
 
 
 def experiment(name: str, *runs: str | Path | Run, out: str | Path | None = None, **options: Any) -> Result:

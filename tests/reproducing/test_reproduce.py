@@ -1,0 +1,170 @@
+"""From one command to one report: small, stopped, out of time, resumed, and refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import memfluence as mf
+from engines.commands import memfluence
+from memfluence.engines import Event, TrialDone
+from memfluence.errors import InputError, Interrupted
+from memfluence.learners import resolve
+from memfluence.progress import Silent
+from memfluence.reproducing._subjects import SUBJECTS, chosen_parts, data_of, subject_of
+from memfluence.store import TrialStore
+
+SMALL = "removal=2,utility=2,last-layer=20,second=24,histogram,consistency,architectures,thresholds,examples,pairs"
+FAST = {"epochs": "20"}
+pytestmark = pytest.mark.filterwarnings(
+    "default::memfluence.errors.MemfluenceWarning"
+)  # what few trials bring with them
+
+
+def small(out: Path, **options: Any) -> dict[str, Any]:
+    given = {"trials": 64, "only": SMALL, "settings": FAST, "out": out, "progress": False}
+    return mf.reproduce("digits", **(given | options))
+
+
+def test_one_call_leaves_one_report(tmp_path: Path) -> None:
+    found = small(tmp_path / "out")
+    text = (tmp_path / "out" / "reproduction.md").read_text()
+    assert json.loads((tmp_path / "out" / "reproduction.json").read_text()) == found
+    assert found["missing"] == {}
+    for part in SMALL.split(","):
+        part = part.partition("=")[0]
+        if part != "second":
+            assert f"(reproduction/{part}.png)" in text
+            assert (tmp_path / "out" / "reproduction" / f"{part}.png").stat().st_size < 150_000
+    assert "memorized examples hurt more than random ones" in text.lower()
+    rows = {row["name"]: row for row in found["numbers"]}
+    assert rows["run.trials"]["ours"]["mean"] == 64
+    assert rows["utility.test.accuracy"]["ours"]["n"] == 2
+    assert rows["run.accuracy_whole"]["ours"]["n"] == 2
+    assert rows["last-layer.linear.trials"]["ours"]["mean"] == 20
+    assert all(row["reasons"] or row["difference"] == "same" for row in found["numbers"])
+    stores = [tmp_path / "out" / where for where in ("base", "second", "removal/trained", "last-layer/trained")]
+    before = [sorted((store / "trials").iterdir()) for store in stores]
+    assert small(tmp_path / "out") == found  # nothing is done twice
+    assert [sorted((store / "trials").iterdir()) for store in stores] == before
+    assert small(tmp_path / "out", trials=None, train=False) == found
+
+
+def test_a_run_that_is_there_is_used(tmp_path: Path) -> None:
+    base = mf.run("digits", settings=FAST, trials=64, out=tmp_path / "run", progress=False)
+    other = mf.run("digits", settings={"epochs": "8"}, trials=40, seed=1, out=tmp_path / "other", progress=False)
+    found = mf.reproduce(
+        "digits", run=base.path, second_run=other.path, out=tmp_path / "out", budget="0", progress=False
+    )
+    assert not (tmp_path / "out" / "base").exists()
+    assert {"histogram", "consistency", "architectures", "thresholds"} <= set(found["parts"])
+    assert "There is no run at" in found["missing"]["removal"]
+    text = (tmp_path / "out" / "reproduction.md").read_text()
+    assert "## What could not be had" in text
+    with pytest.raises(InputError, match="leave out --trials"):
+        mf.reproduce("digits", run=base.path, trials=50, out=tmp_path / "out", progress=False)
+
+
+class Stopping(Silent):
+    """Ctrl-C after so many trials."""
+
+    left = 0
+
+    def event(self, event: Event) -> None:
+        if isinstance(event, TrialDone):
+            Stopping.left -= 1
+            if Stopping.left == 0:
+                raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("after", [40, 64 + 5, 64 + 26 + 4 + 10])
+def test_stopped_and_called_again_it_goes_on(after: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    only = "removal=2,utility=2,last-layer=20"
+    whole = small(tmp_path / "whole", only=only)
+    monkeypatch.setattr("memfluence.reproducing.Silent", Stopping)
+    Stopping.left = after
+    with pytest.raises(Interrupted, match="run the same command to go on"):
+        small(tmp_path / "stopped", only=only)
+    done = len(TrialStore.open(tmp_path / "stopped" / "base").scan().numbers)
+    assert 0 < done <= 64
+    Stopping.left = 0
+    again = small(tmp_path / "stopped", only=only)
+    for found in (whole, again):
+        del found["report"], found["parts"]["last-layer"]["numbers"]["representation"]["seconds"]
+        del found["parts"]["last-layer"]["numbers"]["speedup"]
+        found["numbers"] = [row for row in found["numbers"] if row["name"] != "last-layer.speedup"]
+    assert again == whole
+
+
+def test_out_of_time_it_says_what_is_missing_and_goes_on(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted, match=r"The time was over after \d+ of the 64 trials"):
+        small(tmp_path, budget="0.001s")
+    while True:  # a little further each time
+        try:
+            found = small(tmp_path, budget="0.001s")
+            break
+        except Interrupted:
+            pass
+    assert found["missing"]["utility"].startswith("There was not enough time")
+    assert found["missing"]["histogram"].startswith("There was not enough time")
+    assert found["parts"] == {}
+    assert small(tmp_path)["missing"] == {}
+
+
+def test_left_time_goes_into_more_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memfluence.reproducing._parts.LEAST", {"removal": 2, "utility": 2, "last-layer": 20})
+    monkeypatch.setattr("memfluence.reproducing._parts.MOST", {"removal": 4, "utility": 5})
+    found = small(tmp_path, only="removal,utility=3")
+    assert found["parts"]["removal"]["settings"]["begun"] == [2, 4]
+    assert found["parts"]["utility"]["settings"]["begun"] == [3]  # it was asked for 3
+
+
+def test_subjects() -> None:
+    assert data_of(subject_of("mnist"), "files") == "mnist:files"
+    assert data_of(subject_of("cifar100"), "c.npz") == "npz:c.npz"
+    assert data_of(subject_of("cifar100"), "hf:cifar100") == "hf:cifar100"
+    assert list(chosen_parts(SUBJECTS["digits"], "pairs, removal=3")) == ["removal", "pairs"]  # in the order of work
+    assert "long-tail" not in chosen_parts(SUBJECTS["mnist"], None)
+    for one in SUBJECTS.values():
+        assert resolve(one.learner).name
+        assert resolve(one.second, one.second_settings).name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["svhn"], "There is nothing to reproduce for 'svhn'; there are digits, mnist, cifar100."),
+        (["mnist"], "Say where the data are: --data DIR with the files of mnist, or --data FILE.npz."),
+        (["digits", "--data", "x"], "The digits are built in; leave out --data."),
+        (["digits", "--budget", "soon"], "The budget must be a time such as 30m"),
+        (["digits", "--only", "removel"], "There is no part 'removel' of this; there are removal, utility"),
+        (["digits", "--only", "pairs=3"], "A number of models follows one of removal, utility"),
+        (["digits", "--no-train"], "There is no run at runs/reproduce-digits/base"),
+        (["cifar100", "--data", "none.npz"], "none.npz"),
+        (["digits", "--run", "nothing"], "There is no run at nothing"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments: list[str], sentence: str, tmp_path: Path) -> None:
+    done = memfluence("reproduce", *arguments, cwd=tmp_path, expect=2)
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+    assert not (tmp_path / "runs").exists()
+
+
+def test_runs_of_other_data_are_refused(tmp_path: Path) -> None:
+    other = mf.run("longtail?n_train=40&n_test=30", trials=24, out=tmp_path / "run", progress=False)
+    with pytest.raises(InputError, match="is not what"):
+        mf.reproduce("digits", run=other.path, out=tmp_path / "out", progress=False)
+
+
+def test_the_command_prints_a_table_or_json(tmp_path: Path) -> None:
+    base = ("reproduce", "digits", "--out", "out", "--set", "epochs=8", "--trials", "64", "--only", "histogram")
+    shown = memfluence(*base, "--report", "page.md", cwd=tmp_path)
+    assert "pairs selected" in shown.stdout
+    assert "64 trials" in shown.stderr  # the plan comes first
+    assert (tmp_path / "page" / "histogram.png").is_file()
+    assert "(page/histogram.png)" in (tmp_path / "page.md").read_text()
+    found = json.loads(memfluence(*base, "--json", "--quiet", cwd=tmp_path).stdout)
+    assert found["dataset"] == "digits"
