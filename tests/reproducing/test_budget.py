@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from memfluence.engines import Note
+from memfluence.engines import Note, TrialDone
 from memfluence.errors import InputError
 from memfluence.progress import Silent
 from memfluence.reproducing._budget import Until, base_trials, more_repeats, reserve, seconds_of
@@ -53,3 +53,12 @@ def test_the_end_of_the_time_stops_training_once() -> None:
         clock.event(Note("late"))
     assert clock.expired
     clock.event(Note("what is complete is stored"))
+
+
+def test_a_group_that_is_trained_at_once_is_not_thrown_away() -> None:
+    clock = Until(Silent(), time.monotonic() - 1)
+    clock.group = 4
+    for trial in (4, 5, 6):
+        clock.event(TrialDone(trial, 0.9, 0.1))
+    with pytest.raises(KeyboardInterrupt):
+        clock.event(TrialDone(7, 0.9, 0.1))

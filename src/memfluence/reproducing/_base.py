@@ -50,8 +50,8 @@ def base_of(
         return _with_data(there, how)
     if not how.train:
         return _with_data(open_run(where / "base"), how)
-    progress = read_progress(where)
-    wanted = progress.get("base_trials")
+    clock.group = how.learner.group_size(how.dataset, how.device)
+    wanted = read_progress(where).get("base_trials")
     try:
         if wanted is None:
             wanted = trials or _affordable(subject, how, where, clock, budget, seed)
@@ -75,7 +75,7 @@ def base_of(
 
 def _affordable(subject: Subject, how: Training, where: Path, clock: Until, budget: float, seed: int) -> int:
     """How many trials a share of the time allows, from the pace of the first ones, which are kept."""
-    group = how.learner.group_size(how.dataset, how.device)
+    group = clock.group
     alone = replace(how, workers=1)
     alone.run(where / "base", how.dataset, how.learner, trials=group, seed=seed)  # with what is compiled on the way
     count = 2 * group if group > 1 else 4

@@ -4,7 +4,7 @@ import math
 import re
 import time
 
-from memfluence.engines import Event
+from memfluence.engines import Event, TrialDone, TrialFailed
 from memfluence.errors import InputError
 from memfluence.progress import ProgressListener
 
@@ -43,6 +43,7 @@ class Until:
         self._inner = inner
         self.deadline = self.end = deadline  # of training, which may have to leave some time; and of everything
         self.expired = False
+        self.group = 1  # trials that are trained at once: a group that is complete is not thrown away
 
     @property
     def left(self) -> float:
@@ -57,7 +58,8 @@ class Until:
 
     def event(self, event: Event) -> None:
         self._inner.event(event)
-        if not self.expired and self.left <= 0:  # once: what is complete is still to be stored, with events of its own
+        last = self.group == 1 or (isinstance(event, TrialDone | TrialFailed) and (event.trial + 1) % self.group == 0)
+        if last and not self.expired and self.left <= 0:  # once: storing what is complete has events of its own
             self.expired = True
             raise KeyboardInterrupt
 

@@ -88,6 +88,8 @@ class Parts:
         options = self._options(part, count)
         runs = () if part == "long-tail" else (self.base,)
         if self.how.train and self.clock.left > 0:
+            together = part in ("removal", "utility")
+            self.clock.group = self.how.learner.group_size(self.how.dataset, self.how.device) if together else 1
             try:
                 return self._experiment(part, *runs, **options, **self._training(part)), True
             except Interrupted:
@@ -125,6 +127,7 @@ class Parts:
             raise InputError(NO_TIME)
         self.clock.note("second:")
         learner = resolve(self.second, self.second_settings)
+        self.clock.group = learner.group_size(self.how.dataset, self.how.device)
         self.how.run(
             self.where / "second", self.how.dataset, learner, trials=self._amount("second", count), seed=self.seed + 1
         )
