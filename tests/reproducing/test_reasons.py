@@ -54,6 +54,8 @@ def test_reasons_are_the_facts_that_hold() -> None:
     assert list(reasons(pairs, {"mean": 6514}, many)) == ["network"]
     digits = replace(many, subject=subject_of("digits"), n_train=600)
     assert reasons(pairs, {"mean": 50}, digits)["data"] == "ours are digits, with 600 training examples, not CIFAR-100"
+    strict = reasons(pairs, {"mean": 50}, replace(many, infl=0.3))["thresholds"]
+    assert strict == "pairs with a memorization >= 0.25 and an influence >= 0.3, not 0.25 and 0.15"
     halves = paper.reported("cifar100")["consistency.lines.0.same_class.0.jaccard"]
     why = reasons(halves, {"mean": 0.1}, FACTS)["halves"]
     assert why == "halves of 125 trials, not 2,000, and permuted masks a Jaccard index of 0.01"

@@ -59,9 +59,9 @@ def test_a_run_that_is_there_is_used(tmp_path: Path) -> None:
     )
     assert not (tmp_path / "out" / "base").exists()
     assert {"histogram", "consistency", "architectures", "thresholds"} <= set(found["parts"])
-    assert "There is no run at" in found["missing"]["removal"]
+    assert found["missing"]["removal"] == "Its models are not trained yet; run it without --no-train."
     text = (tmp_path / "out" / "reproduction.md").read_text()
-    assert "## What could not be had" in text
+    assert "- removal: Its models are not trained yet; run it without --no-train. (The paper's numbers: models" in text
     with pytest.raises(InputError, match="leave out --trials"):
         mf.reproduce("digits", run=base.path, trials=50, out=tmp_path / "out", progress=False)
 
@@ -115,6 +115,16 @@ def test_left_time_goes_into_more_repeats(tmp_path: Path, monkeypatch: pytest.Mo
     found = small(tmp_path, only="removal,utility=3")
     assert found["parts"]["removal"]["settings"]["begun"] == [2, 4]
     assert found["parts"]["utility"]["settings"]["begun"] == [3]  # it was asked for 3
+
+
+def test_parts_of_earlier_calls_stay_in_the_report(tmp_path: Path) -> None:
+    small(tmp_path, only="removal=2")
+    found = small(tmp_path, only="histogram")
+    assert set(found["parts"]) == {"removal", "histogram"}
+    read = small(tmp_path, only="removal,consistency", trials=None, train=False)
+    assert set(read["parts"]) == {"removal", "histogram", "consistency"}
+    assert read["parts"]["removal"] == found["parts"]["removal"]
+    assert json.loads((tmp_path / "removal" / "plan.json").read_text())["settings"]["begun"] == [2]
 
 
 def test_subjects() -> None:

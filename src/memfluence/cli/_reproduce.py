@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from memfluence.cli._options import DeviceOption, JsonOption, SeedOption, SetOption, settings
+from memfluence.cli._options import DeviceOption, InflOption, JsonOption, MemOption, SeedOption, SetOption, settings
 from memfluence.cli._output import as_json, say, stdout_to_stderr, table
 
 __all__ = ["reproduce"]
@@ -50,6 +50,8 @@ def reproduce(
         int | None,
         typer.Option(min=1, help="How many to begin with.  [default: by the time]", show_default=False),
     ] = None,
+    mem: MemOption = 0.25,
+    infl: InflOption = 0.15,
     learner: Annotated[str | None, typer.Option(help="Another one than the usual.", show_default=False)] = None,
     set_: SetOption = None,
     second: Annotated[
@@ -92,6 +94,8 @@ def reproduce(
             second_run=second_run,
             only=only,
             trials=trials,
+            mem=mem,
+            infl=infl,
             learner=learner,
             settings=settings(set_) or None,
             second=second,

@@ -8,7 +8,6 @@ OUT/progress.json          how many trials to begin with, and what each part was
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,8 @@ def reproduce(
     second_run: str | Path | Run | None = None,
     only: str | None = None,
     trials: int | None = None,
+    mem: float = 0.25,
+    infl: float = 0.15,
     learner: Any = None,
     settings: Mapping[str, str] | None = None,
     second: Any = None,
@@ -53,7 +54,8 @@ def reproduce(
     `data` is a directory with the dataset's files, a .npz file, or any name of a dataset. `budget` is the time of this
     call ("30m"); called again with the same `out`, it goes on. `run` are trials that are there already, `second_run`
     those of another network. `only` names parts, with numbers of models if you like: "removal,utility=30". `trials` is
-    how many to begin with; else the time decides. `learner` and `second` are other learners than the usual ones.
+    how many to begin with; else the time decides. `mem` and `infl` are the thresholds of pairs; with few trials a
+    higher `infl` leaves out what is chance. `learner` and `second` are other learners than the usual ones.
     `train=False`, or a budget of "0", reads what is there. `report` is where the report goes (OUT/reproduction.md).
     """
     subject, given = subject_of(name), seconds_of(budget or subject_of(name).budget)
@@ -67,16 +69,20 @@ def reproduce(
     how = prepared(how, subject, spec, run)
     base = base_of(subject, how, where, run, clock, given, trials, seed)
     other = None if second_run is None else second_run if isinstance(second_run, Run) else open_run(second_run)
-    parts = Parts(subject, base, where, how, clock, seed, second or subject.second, other)
-    if second is None:
-        parts = replace(parts, second_settings=subject.second_settings)
+    network = second or subject.second
+    of_network = subject.second_settings if second is None else {}
+    parts = Parts(subject, base, where, how, clock, seed, network, other, of_network, mem, infl)
     if train:
         readings = [part for part in wanted if part not in TRAINED and not parts.is_done(part)]
         clock.deadline -= reserve(base.info.n_train, base.info.n_test, len(readings), given)
         clock.note(parts.plan(wanted))
     path = where / "reproduction.md" if report is None else Path(report)
+    for part in chosen_parts(subject, None):
+        if part not in wanted:
+            parts.recall(part)
     for part in (part for part in wanted if part in TRAINED):
         parts.do(part, wanted[part])
+        write_report(subject, parts, path)
     if train:
         parts.grow([part for part, count in wanted.items() if count is None])
     for part in (part for part in wanted if part not in TRAINED):

@@ -39,19 +39,24 @@ class Parts:
     second: Any  # learner
     second_run: Run | None = None  # trials of another network that are there already
     second_settings: Mapping[str, str] = field(default_factory=dict)
+    mem: float = 0.25  # thresholds of pairs
+    infl: float = 0.15
     results: dict[str, Result] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def overview(self) -> Result:
         """The base run in numbers."""
-        return overview.summarize(self.base)
+        return overview.summarize(self.base, mem=self.mem, infl=self.infl)
 
     def do(self, part: str, count: int | None) -> None:
         """Train what is missing while there is time, and summarize what is there."""
         kept = self._kept(part, count)
         if kept is not None:
             self.results[part] = kept
+            return
+        if part in TRAINED and not self.how.train and not self._begun(part):
+            self.missing[part] = "Its models are not trained yet; run it without --no-train."
             return
         if part not in TRAINED and self.how.train and self.clock.end <= time.monotonic():
             self.missing[part] = NO_TIME
@@ -72,6 +77,12 @@ class Parts:
             made_of = self._made_of(part, count) | {"complete": complete}
             write_progress(self.where, done=read_progress(self.where).get("done", {}) | {part: made_of})
 
+    def recall(self, part: str) -> None:
+        """The result of an earlier call for a part that was not asked for now, as far as it had come."""
+        kept = self._kept(part, None, asked=False)
+        if kept is not None:
+            self.results[part] = kept
+
     def _do(self, part: str, count: int | None) -> tuple[Result | None, bool]:
         """The result, and whether all of its models are trained."""
         if part == "second":
@@ -81,9 +92,12 @@ class Parts:
             other = self._other()
             if other is None:
                 raise InputError(f"There are no {FEWEST} trials of another network to compare with (part second).")
-            return self._experiment("consistency", self.base, other, part=part, any_class=False), True
+            levels = {"mem": self.mem, "infl": self.infl}
+            return self._experiment("consistency", self.base, other, part=part, any_class=False, **levels), True
         if part not in TRAINED:
             options: dict[str, Any] = {"resamples": RESAMPLES} if part == "histogram" else {}
+            if part in ("histogram", "consistency", "pairs"):
+                options |= {"mem": self.mem, "infl": self.infl}
             return self._experiment(part, self.base, **options), True
         options = self._options(part, count)
         runs = () if part == "long-tail" else (self.base,)
@@ -105,19 +119,26 @@ class Parts:
         how = {one.name: getattr(self.how, one.name) for one in fields(Training)}
         return {**how, "dataset": None, "learner": None} if part == "long-tail" else how
 
+    def _begun(self, part: str) -> bool:
+        """Whether there is anything of it to summarize."""
+        given = part == "second" and self.second_run is not None
+        return given or any((self.where / part).rglob(RUN_FILE))
+
     def _options(self, part: str, count: int | None) -> dict[str, Any]:
         if part == "long-tail":
             return dict(self.subject.long_tail or {})
         amount = self._amount(part, count)
         if part == "removal":
             return {"thresholds": self.subject.thresholds, "repeats": amount, "seed": self.seed}
-        return {"repeats" if part == "utility" else "trials": amount, "seed": self.seed}
+        name = "repeats" if part == "utility" else "trials"
+        return {name: amount, "seed": self.seed, "mem": self.mem, "infl": self.infl}
 
     def _amount(self, part: str, count: int | None) -> int:
         """How many repeats or models are asked for; never fewer than are there."""
         if part == "second":
             return count or len(self.base.trials) // 2
-        return max([count or LEAST[part], *(begun(self.where / part) if part in MOST else [])])
+        there = begun(self.where / part) if part in MOST else []
+        return there[-1] if there and not self.how.train else max([count or LEAST[part], *there])
 
     def _train_second(self, count: int | None) -> None:
         """Trials of another network: half as many, since each half of the base is compared with them."""
@@ -184,12 +205,14 @@ class Parts:
         """Whether its result is there and made of the trials that are there."""
         return self._kept(part, None) is not None
 
-    def _kept(self, part: str, count: int | None) -> Result | None:
-        """The result of an earlier call, if nothing has been added to what it is made of."""
+    def _kept(self, part: str, count: int | None, asked: bool = True) -> Result | None:
+        """An earlier call's result, if it is made of what is there and, where it is `asked` for, of all that is to be."""
         path = self.where / part / f"{'consistency' if part == 'architectures' else part}.json"
         made_of = read_progress(self.where).get("done", {}).get(part, {})
-        complete = made_of.pop("complete", False) or not self.how.train
-        if not path.is_file() or not complete or made_of != self._made_of(part, count):
+        now = self._made_of(part, count) | {"complete": True}
+        ignored = () if asked and self.how.train else ("complete", "wanted")
+        same = all(made_of.get(name) == value for name, value in now.items() if name not in ignored)
+        if not path.is_file() or not same:
             return None
         import pandas as pd
 
@@ -206,7 +229,9 @@ class Parts:
             store = self.where / part / "trained"
             models = len(open_run(store).store.scan().numbers) if (store / RUN_FILE).is_file() else 0
             found |= {"models": models, "wanted": self._amount(part, count)}
-        elif part == "architectures":
+        if part in ("utility", "last-layer", "histogram", "consistency", "architectures", "pairs"):
+            found |= {"mem": self.mem, "infl": self.infl}
+        if part == "architectures":
             other = self._other()
             found["other"] = 0 if other is None else len(other.store.scan().numbers)
         return found

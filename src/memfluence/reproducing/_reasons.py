@@ -34,6 +34,8 @@ class Facts:
     chance_jaccard: float | None = None  # of two halves with permuted masks
     linear_models: int | None = None
     linear_chance: float | None = None  # pairs of linear models that permuted masks give
+    mem: float = 0.25
+    infl: float = 0.15
     emptied: int = 0  # classes without a training example when those in pairs are left out
 
 
@@ -60,6 +62,8 @@ def facts_of(subject: Subject, overview: Result, results: Mapping[str, Result], 
         chance_jaccard=by_chance[0]["jaccard"]["mean"] if by_chance else None,
         linear_models=None if last is None else last["linear"]["trials"],
         linear_chance=None if last is None else last["pairs"]["any"]["linear"]["by_chance"]["mean"],
+        mem=overview.numbers["mem"],
+        infl=overview.numbers["infl"],
         emptied=len(results["utility"].settings["emptied_classes"]) if "utility" in results else 0,
     )
 
@@ -125,6 +129,12 @@ def _linear(facts: Facts) -> str | None:
     return f"{facts.linear_models:,} linear models, not {facts.paper_trials:,}{noise}"
 
 
+def _thresholds(facts: Facts) -> str | None:
+    if (facts.mem, facts.infl) == (0.25, 0.15):
+        return None
+    return f"pairs with a memorization >= {facts.mem:g} and an influence >= {facts.infl:g}, not 0.25 and 0.15"
+
+
 def _asked(facts: Facts) -> str:
     return "as many as were asked for, or as the time allowed"
 
@@ -138,14 +148,14 @@ RULES: tuple[tuple[str, tuple[Rule, ...]], ...] = (  # the first prefix that fit
     ("run.trials", (_asked,)),
     ("run.memorized", (_data, _network, _trials)),
     ("run.", (_data, _network)),
-    ("histogram.", (_data, _network, _trials, _chance)),
+    ("histogram.", (_data, _thresholds, _network, _trials, _chance)),
     ("removal.accuracy.n", (_asked,)),
     ("removal.", (_data, _network, _trials)),
-    ("utility.test.accuracy_without", (_data, _network, _chance, _emptied)),
+    ("utility.test.accuracy_without", (_data, _thresholds, _network, _chance, _emptied)),
     ("utility.test.accuracy", (_data, _network)),
-    ("utility.", (_data, _network, _trials, _chance, _emptied)),
+    ("utility.", (_data, _thresholds, _network, _trials, _chance, _emptied)),
     ("consistency.trials_each", (_asked,)),
-    ("consistency.", (_data, _halves, _chance, _network)),
+    ("consistency.", (_data, _thresholds, _halves, _chance, _network)),
     ("thresholds.", (_data, _halves)),
     ("last-layer.linear.trials", (_asked,)),
     ("last-layer.network.memorized", (_data, _network, _trials)),
@@ -153,5 +163,5 @@ RULES: tuple[tuple[str, tuple[Rule, ...]], ...] = (  # the first prefix that fit
     ("last-layer.representation", (_data, _network)),
     ("last-layer.linear.test_accuracy", (_data, _network)),
     ("last-layer.speedup", (_data, _network)),
-    ("last-layer.", (_data, _network, _linear)),
+    ("last-layer.", (_data, _thresholds, _network, _linear)),
 )

@@ -1,6 +1,7 @@
 """The report: one Markdown page and one JSON document, with figures beside them."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -36,7 +37,7 @@ def write_report(subject: Subject, parts: Parts, path: Path) -> dict[str, Any]:
     }
     text = [f"# The paper's experiments on {TITLES[subject.name]}", "", *_beginning(subject, parts, run), ""]
     text += ["## The paper's numbers beside ours", ""]
-    text += [*as_markdown(rows, subject.paper), "", *_notes(rows, subject), ""]
+    text += [*as_markdown(rows, subject.paper), "", NOTE, ""]
     for part, heading in SECTIONS.items():
         if part in parts.results:
             figure = _copied(parts.where / part / f"{parts.results[part].name}.png", path, part)
@@ -50,13 +51,8 @@ def write_report(subject: Subject, parts: Parts, path: Path) -> dict[str, Any]:
                 "",
             ]
     missing = {part: why for part, why in parts.missing.items() if part not in parts.results}
-    if missing:
-        text += [
-            "## What could not be had",
-            "",
-            *(f"- {part}: {' '.join(why.split())}" for part, why in missing.items()),
-            "",
-        ]
+    if lines := _missing(rows, missing):
+        text += ["## What could not be had", "", *lines, ""]
     write_whole(path, ("\n".join(text).rstrip() + "\n").encode())
     write_whole(
         path.with_suffix(".json"), (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
@@ -92,20 +88,28 @@ def _beginning(subject: Subject, parts: Parts, run: Result) -> list[str]:
     return lines
 
 
-def _notes(rows: list[dict[str, Any]], subject: Subject) -> list[str]:
-    without = [row for row in rows if row["ours"] is None]
-    lines = [
-        "± is one standard deviation over models (for consistency: over draws of trials), or, marked (se), a standard"
-        " error over trials. n is the number of models behind a number (of draws of trials, for consistency). Reasons"
-        " follow from the runs themselves: data, network, numbers of trials and what permuted masks give. A difference"
-        " within one standard deviation of both sides, or within 5% where neither has one, is none."
+NOTE = (
+    "± is one standard deviation over models (for consistency: over draws of trials), or, marked (se), a standard error"
+    " over trials. n is the number of models behind a number (of draws of trials, for consistency). Reasons follow from"
+    " the runs themselves: data, network, numbers of trials and what permuted masks give. A difference within one"
+    " standard deviation of both sides, or within 5% where neither has one, is none."
+)
+
+
+def _missing(rows: list[dict[str, Any]], missing: Mapping[str, str]) -> list[str]:
+    """What could not be had, one sentence for each part, with the paper's numbers that have none of ours for it."""
+    sentences = dict(missing)
+    numbers: dict[str, list[str]] = {}
+    for row in rows:
+        if row["ours"] is None:
+            part = row["name"].partition(".")[0]
+            sentences.setdefault(part, row["reasons"]["missing"])
+            numbers.setdefault(part, []).append(row["what"])
+    return [
+        f"- {part}: {' '.join(sentence.split())}"
+        + (f" (The paper's numbers: {'; '.join(dict.fromkeys(numbers[part]))}.)" if part in numbers else "")
+        for part, sentence in sentences.items()
     ]
-    lines += [""] if without else []
-    lines += [
-        f"- No number of ours for: {row['what']} ({row['where']}). {' '.join(row['reasons']['missing'].split())}"
-        for row in without
-    ]
-    return lines
 
 
 def _copied(figure: Path, report: Path, part: str) -> str:

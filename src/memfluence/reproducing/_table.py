@@ -31,7 +31,7 @@ def rows_of(
         mine = paper.ours(one, results[part]) if part in results else None
         row = {"name": one.name, "what": one.what, "where": one.where, "of": of, "paper": _theirs(one)}
         if mine is None:
-            absent = "It could not be estimated." if part in results else missing.get(part, "It was not asked for.")
+            absent = _absent(one.name, part in results, missing)
             found.append({**row, "ours": None, "difference": None, "reasons": {"missing": absent}})
         else:
             ours = {key: value for key in ("mean", "sd", "stderr") if (value := mine.get(key)) is not None}
@@ -39,6 +39,16 @@ def rows_of(
             n = mine.get("n") or _models(one.name, facts)
             found.append({**row, "ours": {**ours, "n": n}, "difference": difference(one, mine), "reasons": why})
     return found
+
+
+def _absent(name: str, there: bool, missing: Mapping[str, str]) -> str:
+    """Why we have no such number."""
+    part = name.partition(".")[0]
+    if name == "run.accuracy_whole":
+        return "No models were trained on everything."
+    if part == "thresholds" and there:
+        return "Two halves do not agree at any threshold (see its section)."
+    return "It could not be estimated." if there else missing.get(part, "It was not asked for.")
 
 
 def _theirs(one: Reported) -> dict[str, Any]:
