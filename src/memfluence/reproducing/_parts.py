@@ -22,6 +22,7 @@ from memfluence.store import RUN_FILE
 __all__ = ["Parts"]
 
 NO_TIME = "There was not enough time for it; the same command goes on."
+UNFINISHED = "Not all of its models are trained yet; the same command goes on."
 RESAMPLES = 10  # for the spread of the number of pairs
 FEWEST = 20  # trials of the other network
 
@@ -72,6 +73,8 @@ class Parts:
             self.missing[part] = NO_TIME if out_of_time else str(error)
         else:
             self.missing.pop(part, None)
+            if self.how.train and not complete:
+                self.missing[part] = UNFINISHED
             if result is not None:
                 self.results[part] = result
             made_of = self._made_of(part, count) | {"complete": complete}
@@ -206,7 +209,7 @@ class Parts:
         return self._kept(part, None) is not None
 
     def _kept(self, part: str, count: int | None, asked: bool = True) -> Result | None:
-        """An earlier call's result, if it is made of what is there and, where it is `asked` for, of all that is to be."""
+        """An earlier result, if it is made of what is there and, where it is `asked` for, of all that is to be."""
         path = self.where / part / f"{'consistency' if part == 'architectures' else part}.json"
         made_of = read_progress(self.where).get("done", {}).get(part, {})
         now = self._made_of(part, count) | {"complete": True}

@@ -50,9 +50,8 @@ def write_report(subject: Subject, parts: Parts, path: Path) -> dict[str, Any]:
                 *said(part, result, subject.name),
                 "",
             ]
-    missing = {part: why for part, why in parts.missing.items() if part not in parts.results}
-    if lines := _missing(rows, missing):
-        text += ["## What could not be had", "", *lines, ""]
+    if lines := _missing(rows, parts.missing):
+        text += ["## What is missing", "", *lines, ""]
     write_whole(path, ("\n".join(text).rstrip() + "\n").encode())
     write_whole(
         path.with_suffix(".json"), (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
