@@ -21,7 +21,9 @@ def reproduce(
     budget: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="Time of this call: 90s, 30m, 2h; 0: no training.  [default: 30m]", show_default=False
+            metavar="TIME",
+            help="Time of this call: 90s, 30m, 2h; 0: no training.  [default: 30m; digits 14m]",
+            show_default=False,
         ),
     ] = None,
     out: Annotated[

@@ -112,7 +112,7 @@ class Parts:
             except Interrupted:
                 if not self.clock.expired:
                     raise
-        return self._experiment(part, *runs, **options, train=False), False
+        return self._experiment(part, *runs, **options, train=False, progress=False), False
 
     def _experiment(self, name: str, *runs: Run, part: str | None = None, **options: Any) -> Result:
         self.clock.note(f"{(part or name)}:")
