@@ -85,10 +85,14 @@ export function Classes({ route }: { route: Route }) {
   );
 }
 
+function described(row: ClassRow): string {
+  return `${className(row.code)}: ${plural(row.train, "training example")}, mean memorization ${value(row.memorization, 3)}, ${percent(row.memorized, 1)} memorized, ${percent(row.accuracyOut, 1)} right when held out, test accuracy ${percent(row.testAccuracy, 1)}, ${plural(row.pairs, "pair")}`;
+}
+
 function Line({ row, tabbable }: { row: ClassRow; tabbable: boolean }) {
   const name = className(row.code);
   return (
-    <a class="class-row" href={href("gallery", { class: row.code })} tabIndex={tabbable ? 0 : -1} data-class={row.code}>
+    <a class="class-row" href={href("gallery", { class: row.code })} tabIndex={tabbable ? 0 : -1} data-class={row.code} aria-label={described(row)}>
       <span class="name" title={name}>
         {name}
       </span>

@@ -78,7 +78,7 @@ export function Example({ split, index }: { split: Split; index: number }) {
       </nav>
       <div class="portrait">
         <div class={meta.inputs === "images" ? "frame large" : "frame large paper"}>
-          <Input split={split} index={index} side={288} full />
+          <Input split={split} index={index} side={320} full />
         </div>
         <div class="facts">
           <p class="kicker">
@@ -224,6 +224,7 @@ function inChunk(split: Split, index: number): number {
 
 function Influences({ split, rows }: { split: Split; rows: Row[] }) {
   const { influence } = report.meta.facts.thresholds;
+  const from = Math.max(-1, Math.min(-0.1, ...rows.map((row) => row.lower))); // one scale for the whole list
   return (
     <ul class="influences">
       {rows.map((row) => (
@@ -234,7 +235,7 @@ function Influences({ split, rows }: { split: Split; rows: Row[] }) {
                 {row.influence > 0 ? "+" : ""}
                 {value(row.influence)}
               </span>
-              <Interval value={row.influence} lower={row.lower} upper={row.upper} from={-1} />
+              <Interval value={row.influence} lower={row.lower} upper={row.upper} from={from} />
               <span class="fact">
                 {percent(row.accuracyOut)} → {percent(row.accuracyIn)}
               </span>

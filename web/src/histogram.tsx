@@ -19,7 +19,7 @@ export function Histogram() {
   const base = HEIGHT - BOTTOM;
   const ticks = [];
   for (let power = 1; power <= top; power *= 10) ticks.push(power);
-  const labels = edges.filter((edge) => Math.abs((edge * 4) % 1) < 1e-9 || edge === edges[0]);
+  const labels = edges.filter((edge) => Math.abs((edge * 4) % 1) < 1e-9 );
   return (
     <figure class="histogram">
       <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="group" aria-label="Histogram of memorization">

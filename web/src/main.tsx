@@ -105,7 +105,7 @@ function App() {
       <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.querySelector<HTMLElement>("main h1")?.focus())}>
         Skip to the content
       </a>
-      <header class="bar">
+      <header class="topbar">
         <a class="brand" href="#/" aria-label="memfluence, overview">
           <svg viewBox="0 0 16 16" width="20" height="20" aria-hidden="true">
             <rect width="16" height="16" rx="4" />

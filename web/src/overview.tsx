@@ -10,8 +10,8 @@ import { approximate, count, percent, plural, value } from "./words";
 export function Overview() {
   const { meta } = report;
   const { facts } = meta;
-  const most = [...ordered("train", "memorized").slice(0, 12)].filter((k) => !Number.isNaN(fraction(report.train.memorization, k)));
-  const least = [...ordered("train", "typical").slice(0, 12)].filter((k) => !Number.isNaN(fraction(report.train.memorization, k)));
+  const most = [...ordered("train", "memorized").slice(0, 16)].filter((k) => !Number.isNaN(fraction(report.train.memorization, k)));
+  const least = [...ordered("train", "typical").slice(0, 16)].filter((k) => !Number.isNaN(fraction(report.train.memorization, k)));
   const unfinished = facts.trialsWanted > facts.trials && facts.keep !== null;
   return (
     <>
@@ -74,6 +74,23 @@ export function Overview() {
         <TopPairs />
       </section>
       <section>
+        <h2>To look through</h2>
+        <div class="todo">
+          <a class="card" href={href("mislabels")}>
+            <strong>{plural(meta.listed.mislabels, "likely mislabel")}</strong>
+            <span>Labels that models reject unless they were trained on them. Tick, then download your decisions.</span>
+          </a>
+          <a class="card" href={href("duplicates")}>
+            <strong>{plural(meta.listed.duplicates, "train-test near-duplicate")}</strong>
+            <span>Test examples that hang on one training example, as if it were the same.</span>
+          </a>
+          <a class="card" href={href("classes")}>
+            <strong>{plural(meta.classes.length, "class", "classes")}</strong>
+            <span>Which of them live on memorized examples, and which are learned from the rest.</span>
+          </a>
+        </div>
+      </section>
+      <section>
         <div class="head">
           <h2>Least memorized</h2>
           <a href={href("gallery", { sort: "typical" })}>See all</a>
@@ -116,7 +133,7 @@ function Strip({ examples }: { examples: number[] }) {
     <ul class="strip">
       {examples.map((index) => (
         <li key={index}>
-          <ExampleLink split="train" index={index} side={104}>
+          <ExampleLink split="train" index={index} side={112}>
             <Caption split="train" index={index} />
           </ExampleLink>
         </li>

@@ -136,7 +136,7 @@ export function Pairs({ route }: { route: Route }) {
         minWidth={Math.min(560, window.innerWidth - 32)}
         maxColumns={2}
         gap={14}
-        height={(width) => (width < 540 ? 316 : 178)}
+        height={(width) => (width < 540 ? 316 : 172)}
         label="Pairs"
         keyOf={(position) => groups[position].train}
         render={(position) => <PairGroup group={groups[position]} />}

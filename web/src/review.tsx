@@ -104,9 +104,9 @@ function Review({ name, title, intro, notice, yes, no, entries, empty, route }: 
       {shown.length === 0 && <p class="empty">{entries.length ? "Nothing left here." : empty}</p>}
       <VirtualGrid
         count={shown.length}
-        minWidth={name === "mislabels" ? 300 : 340}
+        minWidth={Math.min(name === "mislabels" ? 310 : 400, window.innerWidth - 32)}
         gap={14}
-        height={() => (name === "mislabels" ? 190 : 196)}
+        height={() => (name === "mislabels" ? 162 : 192)}
         label={title}
         keyOf={(position) => shown[position].key}
         onPosition={(position) => (focused.current = position)}
@@ -114,18 +114,16 @@ function Review({ name, title, intro, notice, yes, no, entries, empty, route }: 
           const entry = shown[position];
           const decision = decisions[entry.key];
           return (
-            <div class={`verdict ${decision ?? ""}`} data-key={entry.key}>
+            <div class={`verdict ${name} ${decision ?? ""}`} data-key={entry.key}>
               <div class="pictures">{entry.pictures}</div>
-              <div class="about">
-                <div class="text">{entry.text}</div>
-                <div class="choices" role="group" aria-label="Decision">
-                  <button type="button" aria-pressed={decision === "yes"} onClick={() => decide(entry.key, "yes")}>
-                    ✓ {yes}
-                  </button>
-                  <button type="button" aria-pressed={decision === "no"} onClick={() => decide(entry.key, "no")}>
-                    ✗ {no}
-                  </button>
-                </div>
+              <div class="text">{entry.text}</div>
+              <div class="choices" role="group" aria-label={`Decision about ${entry.key}`}>
+                <button type="button" aria-pressed={decision === "yes"} onClick={() => decide(entry.key, "yes")}>
+                  ✓ {yes}
+                </button>
+                <button type="button" aria-pressed={decision === "no"} onClick={() => decide(entry.key, "no")}>
+                  ✗ {no}
+                </button>
               </div>
             </div>
           );
@@ -147,12 +145,12 @@ export function Mislabels({ route }: { route: Route }) {
       title="Likely mislabels"
       intro={
         report.meta.predictions
-          ? "Training examples for which models that never saw them agree on another label, the surest first. Rare and ambiguous examples are among them: look, then tick."
-          : "Training examples that models get wrong unless they were trained on them, the surest first. Rare and ambiguous examples are among them: look, then tick."
+          ? "Training examples for which models that never saw them agree on another label, the surest first. Below each label: what they say instead, and how many models are right without → with it in training. Rare and ambiguous examples are among them: look, then tick."
+          : "Training examples that models get wrong unless they were trained on them, the surest first: how many are right without → with it in training. Rare and ambiguous examples are among them: look, then tick."
       }
       notice={!report.meta.predictions && <Notice>This run did not record predictions; one made with “--record prediction” also says which label models see instead.</Notice>}
-      yes="wrong label"
-      no="label is right"
+      yes="wrong"
+      no="right"
       empty="No label is rejected by models that never saw its example."
       entries={entries}
       route={route}
@@ -179,7 +177,7 @@ function mislabelEntries(table: Table): Entry[] {
         accuracy_out: out,
       },
       pictures: (
-        <ExampleLink split="train" index={index} side={120}>
+        <ExampleLink split="train" index={index} side={134}>
           <span class="sr">training example {index}</span>
         </ExampleLink>
       ),
@@ -192,7 +190,7 @@ function mislabelEntries(table: Table): Entry[] {
             </p>
           )}
           <p class="fact">
-            {percent(out)} right, {percent(right)} if trained on
+            {percent(out)} → {percent(right)} right
           </p>
           <p class="fact soft">train {index}</p>
         </>
@@ -239,10 +237,10 @@ function duplicateEntries(table: Table): Entry[] {
       },
       pictures: (
         <>
-          <ExampleLink split="train" index={train} side={104}>
+          <ExampleLink split="train" index={train} side={124}>
             <span class="sr">training example {train}</span>
           </ExampleLink>
-          <ExampleLink split="test" index={test} side={104}>
+          <ExampleLink split="test" index={test} side={124}>
             <span class="sr">test example {test}</span>
           </ExampleLink>
         </>
@@ -254,9 +252,8 @@ function duplicateEntries(table: Table): Entry[] {
           <p class="fact">
             {value(fraction(found.lower, k))} to {value(fraction(found.upper, k))}
           </p>
-          <p class="fact soft">
-            train {train}, test {test}
-          </p>
+          <p class="fact soft">train {train}</p>
+          <p class="fact soft">test {test}</p>
         </>
       ),
     };

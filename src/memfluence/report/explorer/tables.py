@@ -19,6 +19,7 @@ __all__ = [
     "default_order",
     "duplicate_list",
     "mislabel_list",
+    "mislabels_listed",
     "pair_table",
     "test_chunks",
     "test_columns",
@@ -80,9 +81,15 @@ def pair_table(run: "Run", pairs: Pairs, keep: float | None) -> Document:
     }
 
 
+def mislabels_listed(found: Mislabels) -> int:
+    """How many are worth a look."""
+    rejected, any_doubt = (int((found.score >= least).sum()) for least in (REJECTED, 1e-9))
+    return min(LISTED, max(rejected, min(ALWAYS_LISTED, any_doubt)))
+
+
 def mislabel_list(found: Mislabels) -> Document:
     """The likely mislabels, most likely first."""
-    count = min(LISTED, max(int((found.score >= REJECTED).sum()), min(ALWAYS_LISTED, int((found.score > 0).sum()))))
+    count = mislabels_listed(found)
     listed: Document = {"index": packed(found.index[:count]), "score": packed_fractions(found.score[:count])}
     if (said := found.agreement) is not None:
         listed |= {"suggestion": packed(said.suggestion[:count]), "agreement": packed_fractions(said.share[:count])}

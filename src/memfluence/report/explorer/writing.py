@@ -136,6 +136,7 @@ def _findings(run: "Run", keep: float | None, folder: Folder, progress: Progress
         "nTest": run.info.n_test,
         "chunk": tables.CHUNK,
         "predictions": said_out is not None,
+        "listed": {"mislabels": tables.mislabels_listed(mislabels), "duplicates": len(duplicates)},
         "facts": facts_of(run, keep, scores, pairs),
     }
 
@@ -164,6 +165,6 @@ def _names(run: "Run", data: Dataset | None) -> dict[str, Any]:
 
 
 def _heading(run: "Run", data: Dataset | None) -> str:
-    name = short_name(data.name if data else str(run.info.dataset["name"]))
+    name = short_name(data.name if data else str(run.info.dataset["name"])).removesuffix(".npz")
     learner = (run.info.learner or {}).get("name")
     return (f"What {learner} memorizes" if learner else "What is memorized") + (f" in {name}" if name else "")
