@@ -67,7 +67,7 @@ export function Example({ split, index }: { split: Split; index: number }) {
             ‹ previous
           </a>
         )}
-        <span class="soft">
+        <span class="soft place">
           {count(near.place + 1)} of {count(near.of)}
         </span>
         {near.after !== null && (

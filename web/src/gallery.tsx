@@ -46,7 +46,7 @@ export function Gallery({ route }: { route: Route }) {
     walk.from = location.hash;
   });
 
-  const side = SIZES[tile];
+  const side = tile === "m" && window.innerWidth < 720 ? 100 : SIZES[tile]; // three in a row on a phone
   const pictures = meta.inputs === "images";
   const minWidth = pictures ? side + 2 : meta.inputs === "none" ? 112 : { s: 168, m: 232, l: 320 }[tile];
   const word = split === "train" ? "memorization" : "accuracy";

@@ -57,6 +57,9 @@ function App() {
     const name = known && view ? known[1] : view === "train" || view === "test" ? `${view} ${route.path[1]}` : "";
     document.title = `${name ? `${name} – ` : ""}${report.meta.title} – memfluence`;
   }, [place]);
+  useEffect(() => {
+    document.querySelector(".topbar [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+  }, [section]);
   const first = useRef(true);
   useEffect(() => {
     if (!first.current) document.querySelector<HTMLElement>("main h1")?.focus({ preventScroll: true });

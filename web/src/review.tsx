@@ -106,7 +106,7 @@ function Review({ name, title, intro, notice, yes, no, entries, empty, route }: 
         count={shown.length}
         minWidth={Math.min(name === "mislabels" ? 310 : 400, window.innerWidth - 32)}
         gap={14}
-        height={() => (name === "mislabels" ? 162 : 192)}
+        height={() => (name === "mislabels" ? 156 : 192)}
         label={title}
         keyOf={(position) => shown[position].key}
         onPosition={(position) => (focused.current = position)}
@@ -177,7 +177,7 @@ function mislabelEntries(table: Table): Entry[] {
         accuracy_out: out,
       },
       pictures: (
-        <ExampleLink split="train" index={index} side={134}>
+        <ExampleLink split="train" index={index} side={128}>
           <span class="sr">training example {index}</span>
         </ExampleLink>
       ),
@@ -186,7 +186,7 @@ function mislabelEntries(table: Table): Entry[] {
           <p class="name">{className(code)}</p>
           {suggestion !== null && (
             <p class="suggestion">
-              {className(suggestion)}? <small>{percent(fraction(found.agreement, k))} of models</small>
+              {className(suggestion)}? <small title="of the models that never saw it">{percent(fraction(found.agreement, k))}</small>
             </p>
           )}
           <p class="fact">

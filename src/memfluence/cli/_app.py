@@ -12,7 +12,7 @@ from typing import NoReturn, TextIO
 
 import typer
 
-from memfluence.cli import _exchange, _findings, _judge, _pairs, _read, _run, _values
+from memfluence.cli import _exchange, _findings, _judge, _pairs, _read, _report, _run, _values
 from memfluence.errors import Interrupted, MemfluenceError, MemfluenceWarning
 
 __all__ = ["app", "main"]
@@ -38,7 +38,8 @@ app.command("mislabels")(_findings.mislabels)
 app.command("duplicates")(_findings.duplicates)
 app.command("groups")(_findings.groups)
 app.command("attack")(_findings.attack)
-app.command("report")(_read.report)
+app.command("report")(_report.report)
+app.command("serve")(_report.serve)
 app.command("values")(_values.values)
 app.command("profile")(_values.profile)
 app.command("datamodels")(_values.datamodels)

@@ -1,8 +1,8 @@
 """The folder of an explorer: it appears whole, and nothing that memfluence did not write is touched.
 
-    DIR/index.html        the page; names the folder of its data
-    DIR/data-DIGEST/      the program, its style and all data; another content has another name, so no browser's cache
-                          mixes two reports
+DIR/index.html        the page; names the folder of its data
+DIR/data-DIGEST/      the program, its style and all data; another content has another name, so no browser's cache
+                      mixes two reports
 """
 
 import hashlib

@@ -114,7 +114,7 @@ def _most_similar(values: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.
     norms = np.linalg.norm(centred, axis=1, keepdims=True)
     with np.errstate(invalid="ignore", divide="ignore"):
         unit = np.where(norms > 1e-6, centred / norms, np.nan)  # (rows, columns)
-    known = ~np.isnan(unit).any(axis=1)
+    known = np.asarray(np.isfinite(unit).all(axis=1))  # (rows,)
     unit = np.nan_to_num(unit)
     at_once = max(1, VALUES_AT_ONCE // len(rows))
     for start in range(0, len(rows), at_once):
@@ -135,7 +135,8 @@ def _with_errors(estimates: Influence, train: np.ndarray, test: np.ndarray, inde
     there = index >= 0
     pairs = [np.broadcast_to(side, index.shape)[there] for side in (train, test)]
     found = estimates.at(*pairs)
-    columns = [found.value, found.lower, found.upper, *accuracies_of(estimates, *pairs, found.value)]
+    accuracies = accuracies_of(estimates, pairs[0], pairs[1], found.value)
+    columns = [found.value, found.lower, found.upper, *accuracies]
     tables = [np.full(index.shape, np.nan) for _ in columns]
     for table, column in zip(tables, columns):
         table[there] = column

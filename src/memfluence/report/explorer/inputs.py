@@ -28,39 +28,45 @@ def add_inputs(
     """Write them all; give what the page has to know to show them."""
     if data is None:
         return {"inputs": "none", "ids": False}
-    examples = data.n_train + data.n_test
-    order = default_order(run.estimate_memorization(keep).value)
-    splits = (
-        ("train", data.x_train, data.train_ids, order, 0),
-        ("test", data.x_test, data.test_ids, np.arange(data.n_test), data.n_train),
-    )
-    are_images = are_pictures(data.x_train, data.value_range)
     ids = data.train_ids is not None or data.test_ids is not None
-    about: dict[str, Any] = {"ids": ids, "inputs": "images" if are_images else "texts"}
-    if are_images:
-        layout = chosen_layout(data.x_train, data.value_range, examples)
-        about["sheet"] = {
-            "side": layout.side,
-            "margin": MARGIN,
-            "across": layout.across,
-            "pixels": layout.pixels,
-        }
-    elif not is_text(data.x_train):
-        about["inputs"] = "features"
-    for split, inputs, names, tile_order, before in splits:
-        n = len(tile_order)
-        if are_images:
-            made = sheets(inputs, data.value_range, tile_order, layout, lambda k, first=before: done((first + k) / examples))
-            for number, content in enumerate(made):
-                folder.add(f"{split}-{number}.webp", content)
-        if not are_images or ids:
-            letters = letters_for(examples)
-            for number, start in enumerate(range(0, n, CHUNK)):
-                rows = range(start, min(n, start + CHUNK))
-                document = {} if are_images else rows_as_json(inputs, rows, letters)
-                if names is not None:
-                    document["ids"] = [shortened(str(names[row]), ID_LETTERS) for row in rows]
-                folder.add(f"{split}-inputs-{number}.js", script(f"{split}-inputs-{number}", document))
-                if not are_images:
-                    done((before + rows[-1] + 1) / examples)
-    return about
+    if are_pictures(data.x_train, data.value_range):
+        sheet = _add_sheets(folder, data, default_order(run.estimate_memorization(keep).value), done)
+        if ids:
+            _add_rows(folder, data, False, lambda share: None)
+        return {"inputs": "images", "ids": ids, "sheet": sheet}
+    _add_rows(folder, data, True, done)
+    return {"inputs": "texts" if is_text(data.x_train) else "features", "ids": ids}
+
+
+def _add_sheets(folder: Folder, data: Dataset, order: np.ndarray, done: Callable[[float], None]) -> dict[str, Any]:
+    """Thumbnails: training examples as the gallery first shows them, test examples by index."""
+    examples = data.n_train + data.n_test
+    layout = chosen_layout(data.x_train, data.value_range, examples)
+    for split, inputs, rows, before in (
+        ("train", data.x_train, order, 0),
+        ("test", data.x_test, np.arange(data.n_test), data.n_train),
+    ):
+
+        def drawn(count: int, before: int = before) -> None:
+            done((before + count) / examples)
+
+        for number, content in enumerate(sheets(inputs, data.value_range, rows, layout, drawn)):
+            folder.add(f"{split}-{number}.webp", content)
+    return {"side": layout.side, "margin": MARGIN, "across": layout.across, "pixels": layout.pixels}
+
+
+def _add_rows(folder: Folder, data: Dataset, inputs_too: bool, done: Callable[[float], None]) -> None:
+    """Texts or features, and ids, some examples to a file."""
+    examples = data.n_train + data.n_test
+    letters = letters_for(examples)
+    for split, inputs, ids, n, before in (
+        ("train", data.x_train, data.train_ids, data.n_train, 0),
+        ("test", data.x_test, data.test_ids, data.n_test, data.n_train),
+    ):
+        for number, start in enumerate(range(0, n, CHUNK)):
+            rows = range(start, min(n, start + CHUNK))
+            document = rows_as_json(inputs, rows, letters) if inputs_too else {}
+            if ids is not None:
+                document["ids"] = [shortened(str(ids[row]), ID_LETTERS) for row in rows]
+            folder.add(f"{split}-inputs-{number}.js", script(f"{split}-inputs-{number}", document))
+            done((before + rows[-1] + 1) / examples)

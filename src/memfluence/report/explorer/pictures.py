@@ -15,10 +15,12 @@ __all__ = ["are_pictures", "pictures"]
 
 def are_pictures(inputs: Any, value_range: tuple[float, float] | None) -> bool:
     """Whether the inputs can be shown as pictures, judged by the first."""
-    return len(pictures(inputs, value_range, [0])) > 0 and pictures(inputs, value_range, [0])[0] is not None
+    return pictures(inputs, value_range, [0])[0] is not None
 
 
-def pictures(inputs: Any, value_range: tuple[float, float] | None, rows: Sequence[int]) -> "list[Image | None]":
+def pictures(
+    inputs: Any, value_range: tuple[float, float] | None, rows: Sequence[int] | np.ndarray
+) -> "list[Image | None]":
     """Pictures in RGB or RGBA of some rows; None for an input that is none."""
     from PIL import Image
 

@@ -74,11 +74,13 @@ class _Handler(SimpleHTTPRequestHandler):
     def _is_ours(self) -> bool:
         """Whether the path is a file below the folder, after links are followed, of a type that a report has."""
         folder = Path(self.directory).resolve()
-        path = Path(self.translate_path(self.path)).resolve()
-        if path == folder:
-            path = folder / "index.html"
-        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts) if path.is_relative_to(folder) else True
-        return not hidden and path.is_file() and path.suffix in TYPES
+        try:
+            path = Path(self.translate_path(self.path)).resolve()
+            path = folder / "index.html" if path == folder else path
+            parts = path.relative_to(folder).parts
+            return path.is_file() and path.suffix in TYPES and not any(part.startswith(".") for part in parts)
+        except (OSError, ValueError):  # outside of the folder, or no path at all
+            return False
 
     def list_directory(self, path: Any) -> BinaryIO | None:  # type: ignore[override]
         self.send_error(HTTPStatus.NOT_FOUND)

@@ -97,7 +97,9 @@ def _tile(picture: "Image | None", side: int) -> np.ndarray:
     if longest > side or longest <= TINY:
         scale = side / longest
         size = tuple(max(1, round(length * scale)) for length in picture.size)
-        picture = picture.resize((size[0], size[1]), Image.Resampling.LANCZOS if longest > side else Image.BICUBIC)
+        picture = picture.resize(
+            (size[0], size[1]), Image.Resampling.LANCZOS if longest > side else Image.Resampling.BICUBIC
+        )
     pixels = np.asarray(picture.convert("RGBA"))
     top, left = ((side - length) // 2 for length in pixels.shape[:2])
     tile[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels

@@ -36,7 +36,10 @@ def rows_as_json(inputs: Any, rows: range, letters: int) -> Rows:
     for one in ones:
         every = [("text", one)] if isinstance(one, str) else list(_features(one))
         features.append(
-            [[names.setdefault(shortened(name, NAME_LETTERS), len(names)), _cell(value)] for name, value in every[:FEATURES]]
+            [
+                [names.setdefault(shortened(name, NAME_LETTERS), len(names)), _cell(value)]
+                for name, value in every[:FEATURES]
+            ]
         )
         more.append(max(0, len(every) - FEATURES))
     return {"names": list(names), "features": features, "more": more}

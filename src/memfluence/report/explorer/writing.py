@@ -154,10 +154,11 @@ def _said(run: "Run", keep: float | None) -> tuple[Votes | None, Votes | None]:
 
 def _names(run: "Run", data: Dataset | None) -> dict[str, Any]:
     """Classes as people call them, and as their owner wrote them where that is something else."""
-    names = [str(name) for name in (data.class_names if data else run.info.dataset["class_names"])]
+    given = data.class_names if data else run.info.dataset["class_names"]
+    names = [shortened(class_name(str(name)), NAME_LETTERS) or "(no name)" for name in given]
     labels = [str(label)[:LABEL_LETTERS] for label in run.classes.tolist()]
     return {
-        "classes": [shortened(class_name(name), NAME_LETTERS) or "(no name)" for name in names],
+        "classes": names,
         "labels": None if labels == names else labels,
         "version": __version__,
         "key": hashlib.sha256(str(run.info.dataset["fingerprint"]).encode()).hexdigest()[:12],  # of the reader's notes
