@@ -2,6 +2,7 @@
 
 import csv
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,14 @@ def shown(page: Any) -> list[str]:
     cells = page.locator(".virtual .cell")
     found = cells.evaluate_all("all => all.map(c => [+c.dataset.position, c.querySelector('[data-example]').dataset.example])")
     return [name for _, name in sorted(found)]
+
+
+def until(page: Any, condition: str) -> None:
+    """Wait for an expression to be true; Playwright's own waiting needs eval, which the page forbids."""
+    end = time.monotonic() + 15
+    while not page.evaluate(condition):
+        assert time.monotonic() < end, condition
+        page.wait_for_timeout(20)
 
 
 def status(page: Any) -> str:
@@ -62,26 +71,26 @@ def test_gallery_filters_and_sorts(visit: Visit, url: str, digits: Any, scores: 
     assert shown(page) == expected[: len(shown(page))]
     page.select_option("#class", label="class 3")
     threes = np.flatnonzero(scores["label"] == 3)
-    page.wait_for_function(f"document.querySelector('.found').innerText.startsWith('{len(threes)} ')")
+    until(page, f"document.querySelector('.found').innerText.startsWith('{len(threes)} ')")
     assert shown(page)[0] == f"train-{next(index for index in order if index in threes)}"
     page.select_option("#sort", "uncertain")
     first = threes[np.argmax(np.floor(scores["stderr"][threes] * 10_000))]
-    page.wait_for_function(f"document.querySelector('[data-position=\"0\"] a').dataset.example === 'train-{first}'")
+    until(page, f"document.querySelector('[data-position=\"0\"] a').dataset.example === 'train-{first}'")
     page.locator("#min").fill("0.5")
     several = int((scores["memorization"][threes] >= 0.5).sum())
-    page.wait_for_function(f"document.querySelector('.found').innerText.startsWith('{several} ')")
+    until(page, f"document.querySelector('.found').innerText.startsWith('{several} ')")
     assert "class=3" in page.url
     assert "sort=uncertain" in page.url
     assert "min=0.5" in page.url
     page.locator("#search").fill("#17")
-    page.wait_for_function("document.querySelector('.found').innerText.startsWith('0 ')")
+    until(page, "document.querySelector('.found').innerText.startsWith('0 ')")
     page.select_option("#class", "")
     page.locator("#min").fill("-1")
-    page.wait_for_function("document.querySelector('.found').innerText.startsWith('1 ')")
+    until(page, "document.querySelector('.found').innerText.startsWith('1 ')")
     assert shown(page) == ["train-17"]
     page.locator("#search").fill("class 8")
     eights = int((scores["label"] == 8).sum())
-    page.wait_for_function(f"document.querySelector('.found').innerText.startsWith('{eights} ')")
+    until(page, f"document.querySelector('.found').innerText.startsWith('{eights} ')")
 
 
 def test_gallery_of_test_examples(visit: Visit, url: str, digits: Any) -> None:
@@ -127,7 +136,7 @@ def test_example_with_its_scores_and_back_to_the_same_place(visit: Visit, url: s
     assert first.evaluate_all("all => all.map(a => a.dataset.example)") == [f"test-{index}" for index in strongest]
     page.go_back()
     page.wait_for_selector('[data-example="train-120"]')
-    page.wait_for_function("window.scrollY > 1400")
+    until(page, "window.scrollY > 1400")
 
 
 def test_following_a_pair_from_train_to_test_and_back(visit: Visit, url: str, digits: Any) -> None:
@@ -143,7 +152,7 @@ def test_following_a_pair_from_train_to_test_and_back(visit: Visit, url: str, di
     assert page.url.endswith(f"#/test/{test}")
     assert page.locator(".kicker").inner_text() == f"test example {test}"
     page.locator(f'.influences [data-example="train-{train}"]').click()
-    page.wait_for_function(f"location.hash === '#/train/{train}'")
+    until(page, f"location.hash === '#/train/{train}'")
     assert page.locator(".kicker").inner_text() == f"training example {train}"
 
 
@@ -151,7 +160,7 @@ def test_pairs_above_a_higher_influence(visit: Visit, url: str, digits: Any) -> 
     page = visit(url, "pairs")
     page.locator("input[type=range]").fill("0.5")
     count = int((digits.run.find_pairs().influence >= 0.5).sum())
-    page.wait_for_function(f"document.querySelector('.found').innerText.startsWith('{count} pair')")
+    until(page, f"document.querySelector('.found').innerText.startsWith('{count} pair')")
     assert "min=0.5" in page.url
 
 
@@ -168,7 +177,7 @@ def test_marking_mislabels_and_the_files_of_the_decisions(
     cards.nth(1).get_by_role("button", name="right").click()
     cards.nth(2).get_by_role("button", name="wrong").focus()
     page.keyboard.press("y")
-    page.wait_for_function("document.querySelector('.found').innerText.startsWith('3 of')")
+    until(page, "document.querySelector('.found').innerText.startsWith('3 of')")
     with page.expect_download() as waiting:
         page.get_by_role("button", name="Download CSV").click()
     waiting.value.save_as(tmp_path / "decisions.csv")
@@ -186,9 +195,9 @@ def test_marking_mislabels_and_the_files_of_the_decisions(
     assert [row["index"] for row in listed] == [int(index) for index in found.index[:3]]
     assert listed[0]["accuracy_out"] == pytest.approx(float(found.accuracy_out[0]), abs=1e-4)
     page.reload()  # decisions stay
-    page.wait_for_function("document.querySelector('.found')?.innerText.startsWith('3 of')")
+    until(page, "document.querySelector('.found')?.innerText.startsWith('3 of')")
     page.get_by_role("button", name="undecided").click()
-    page.wait_for_function(f"document.querySelector('.verdict').dataset.key === '{found.index[3]}'")
+    until(page, f"document.querySelector('.verdict').dataset.key === '{found.index[3]}'")
 
 
 def test_duplicates_to_look_through(visit: Visit, url: str, digits: Any) -> None:
@@ -199,7 +208,7 @@ def test_duplicates_to_look_through(visit: Visit, url: str, digits: Any) -> None
     first = page.locator(".verdict").first
     assert first.get_attribute("data-key") == f"{found.train_index[0]}-{found.test_index[0]}"
     first.get_by_role("button", name="duplicate").click()
-    page.wait_for_function("document.querySelector('.found').innerText.startsWith('1 of')")
+    until(page, "document.querySelector('.found').innerText.startsWith('1 of')")
 
 
 def test_table_of_classes(visit: Visit, url: str, scores: Any) -> None:
@@ -214,7 +223,7 @@ def test_table_of_classes(visit: Visit, url: str, scores: Any) -> None:
         assert value == pytest.approx(means[code], abs=1e-4)
     assert int(rows.first.get_attribute("data-class")) == means.idxmax()
     page.get_by_role("button", name="Sort by mean memorization").click()
-    page.wait_for_function(f"document.querySelector('a.class-row').dataset.class === '{means.idxmin()}'")
+    until(page, f"document.querySelector('a.class-row').dataset.class === '{means.idxmin()}'")
     rows.first.click()
     page.wait_for_selector("#class")
     assert page.locator("#class").input_value() == str(means.idxmin())
@@ -238,7 +247,7 @@ def test_table_of_classes(visit: Visit, url: str, scores: Any) -> None:
 )
 def test_every_view_has_a_link(visit: Visit, url: str, view: str, heading: str) -> None:
     page = visit(url, view)
-    page.wait_for_function("heading => document.querySelector('h1').innerText.startsWith(heading)", arg=heading)
+    until(page, f"document.querySelector('h1').innerText.startsWith({json.dumps(heading)})")
     if view.startswith("gallery"):
         assert page.locator("#class").input_value() == "3"
         assert page.locator("#sort").input_value() == "influence"
@@ -250,24 +259,24 @@ def test_keyboard(visit: Visit, url: str) -> None:
     page.wait_for_selector(".virtual .cell")
     names = shown(page)
     page.keyboard.press("ArrowDown")  # into the gallery
-    page.wait_for_function("document.activeElement.dataset.example !== undefined")
+    until(page, "document.activeElement.dataset.example !== undefined")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
-    page.wait_for_function(f"document.activeElement.dataset.example === '{names[2]}'")
+    until(page, f"document.activeElement.dataset.example === '{names[2]}'")
     page.keyboard.press("End")
-    page.wait_for_function("document.activeElement.closest('[data-position]')?.dataset.position === '599'")
+    until(page, "document.activeElement.closest('[data-position]')?.dataset.position === '599'")
     page.keyboard.press("Home")
-    page.wait_for_function(f"document.activeElement.dataset.example === '{names[0]}'")
+    until(page, f"document.activeElement.dataset.example === '{names[0]}'")
     page.keyboard.press("Enter")
     page.wait_for_selector(".portrait")
     page.keyboard.press("j")
-    page.wait_for_function(f"location.hash === '#/{names[1].replace('-', '/')}'")
+    until(page, f"location.hash === '#/{names[1].replace('-', '/')}'")
     page.keyboard.press("k")
-    page.wait_for_function(f"location.hash === '#/{names[0].replace('-', '/')}'")
+    until(page, f"location.hash === '#/{names[0].replace('-', '/')}'")
     page.keyboard.press("Escape")
     page.wait_for_selector("#search")
     page.keyboard.press("/")
-    page.wait_for_function("document.activeElement.id === 'search'")
+    until(page, "document.activeElement.id === 'search'")
     page.keyboard.type("3t?")  # letters are text here, not keys
     assert page.locator("#search").input_value() == "3t?"
     page.keyboard.press("Escape")

@@ -1,6 +1,6 @@
 // A long list in which only what is seen exists: rows of equal cells in the window's own scrolling.
 import { observeWindowOffset, observeWindowRect, Virtualizer, windowScroll } from "@tanstack/virtual-core";
-import type { ComponentChildren } from "preact";
+import type { ComponentChildren, VNode } from "preact";
 import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "preact/hooks";
 
 interface Props {
@@ -60,15 +60,16 @@ export function VirtualGrid(props: Props) {
     return () => observer.disconnect();
   }, []);
 
-  useEffect(() => {
+  const focusWanted = () => {
     if (wanted.current === null) return;
     const element = box.current?.querySelector<HTMLElement>(`[data-position="${wanted.current}"]`);
-    const target = element?.querySelector<HTMLElement>("a, button") ?? element;
+    const target = element?.querySelector<HTMLElement>("a, button");
     if (target) {
       wanted.current = null;
       target.focus({ preventScroll: true });
     }
-  });
+  };
+  useEffect(focusWanted);
 
   const items = virtualizer.getVirtualItems();
   const first = items.length ? items[0].index * across : 0;
@@ -78,7 +79,7 @@ export function VirtualGrid(props: Props) {
   const move = (event: KeyboardEvent) => {
     const cellOfEvent = (event.target as Element).closest<HTMLElement>("[data-position]");
     if (!cellOfEvent || event.altKey || event.ctrlKey || event.metaKey) return;
-    const from = Number(cellOfEvent.dataset.position);
+    const from = wanted.current ?? Number(cellOfEvent.dataset.position); // keys may come faster than cells
     const page = Math.max(1, Math.floor(window.innerHeight / rowHeight) - 1) * across;
     const steps: Record<string, number> = {
       ArrowRight: 1,
@@ -99,15 +100,23 @@ export function VirtualGrid(props: Props) {
     setFocus(to);
     props.onPosition?.(to);
     virtualizer.scrollToIndex(Math.floor(to / across), { align: "auto" });
+    focusWanted();
     redraw(undefined as never);
   };
 
-  const cells = [];
+  // A cell that is drawn already is handed over as it is, and the renderer skips it: scrolling costs new cells only.
+  const drawn = useRef<{ key: string; props: Props; cells: Map<string, VNode> } | null>(null);
+  const key = `${cell} ${rowHeight} ${margin} ${across}`;
+  const before = drawn.current?.props === props && drawn.current.key === key ? drawn.current.cells : new Map<string, VNode>();
+  const now = new Map<string, VNode>();
+  drawn.current = { key, props, cells: now };
+  const cells: VNode[] = [];
   for (const item of items) {
     for (let column = 0; column < across; column++) {
       const position = item.index * across + column;
       if (position >= count) break;
-      cells.push(
+      const name = `${position} ${position === tabbable}`;
+      const made = before.get(name) ?? (
         <div
           key={props.keyOf(position)}
           class="cell"
@@ -116,7 +125,7 @@ export function VirtualGrid(props: Props) {
           aria-posinset={position + 1}
           data-position={position}
           onFocusIn={() => {
-            if (focus !== position) setFocus(position);
+            setFocus(position);
             props.onPosition?.(position);
           }}
           style={{
@@ -126,8 +135,10 @@ export function VirtualGrid(props: Props) {
           }}
         >
           {props.render(position, cell, position === tabbable)}
-        </div>,
+        </div>
       );
+      now.set(name, made);
+      cells.push(made);
     }
   }
   return (
