@@ -4,9 +4,10 @@
     python benchmarks/explorer.py                                 50,000 x 10,000 made-up examples of CIFAR-100's shape
 
 It writes the explorer (timed), opens it in headless Chromium from the disk and from the server with an empty cache, and
-scrolls through the gallery at a reader's speed and at a fling's, in the default order and in another one (in which
-neighbours lie in different sheets). Times are of frames as the page sees them (requestAnimationFrame); at 60 Hz one takes 16.7 ms. A headless browser draws in
-software on the CPU, so a desktop with a GPU does better. Prints what it finds and saves it as JSON.
+scrolls through the gallery at a reader's speed and at a fling's, in the default order and in another one, in which
+neighbours lie in different sheets. Times are of frames as the page sees them (requestAnimationFrame); at 60 Hz one takes
+16.7 ms. A headless browser draws in software on the CPU, so a desktop with a GPU does better. Prints what it finds, with
+how busy the machine was, and saves it as JSON.
 """
 
 import argparse
@@ -42,7 +43,8 @@ async ([seconds, screens, from]) => {
     const now = await new Promise(requestAnimationFrame);
     const cells = document.querySelectorAll(".cell");
     const rows = [...cells].map((cell) => cell.getBoundingClientRect());
-    if (frames.length && !rows.some((row) => row.top <= innerHeight / 2 + 60 && row.bottom >= innerHeight / 2 - 60)) empty++;
+    const middle = innerHeight / 2;
+    if (frames.length && !rows.some((row) => row.top <= middle + 60 && row.bottom >= middle - 60)) empty++;
     frames.push(now - last);
     y += step * (now - last);
     last = now;
@@ -102,7 +104,7 @@ def scrolled(browser: Any, url: str, sort: str, speed: float) -> dict[str, float
     page.context.close()
     return {
         "frames": len(frames),
-        "frames_per_second": round(1000 * len(frames) / frames.sum(), 1),
+        "frames_per_second": round(float(1000 * len(frames) / frames.sum()), 1),
         "median_ms": round(float(np.median(frames)), 1),
         "p95_ms": round(float(np.percentile(frames, 95)), 1),
         "p99_ms": round(float(np.percentile(frames, 99)), 1),
@@ -129,7 +131,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", nargs="?", type=Path)
     parser.add_argument("--data", help="where the run's data are, if it does not say")
-    parser.add_argument("--site", type=Path, help="an explorer that is written already")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "explorer.json")
     options = parser.parse_args()
     from playwright.sync_api import sync_playwright
@@ -150,6 +151,7 @@ def main() -> None:
             "files": len(files),
             "megabytes": round(sum(files) / 1e6, 1),
             "cores": os.cpu_count(),
+            "load_average": round(os.getloadavg()[0], 1),
             "machine": platform.machine(),
         }
         server = ReportServer(folder / "site", port=0)

@@ -72,7 +72,9 @@ def make_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Ru
 def digits(tmp_path_factory: pytest.TempPathFactory, make_site: Callable[[Run], Site]) -> Site:
     """Real data and real models, few enough for seconds; predictions are recorded."""
     out = tmp_path_factory.mktemp("runs") / "digits"
-    return make_site(mf.run("digits", learner="mlp", trials=96, seed=0, record=("prediction",), out=out, progress=False))
+    return make_site(
+        mf.run("digits", learner="mlp", trials=96, seed=0, record=("prediction",), out=out, progress=False)
+    )
 
 
 @pytest.fixture
@@ -95,7 +97,9 @@ def visit(browser: Any) -> Iterator[Callable[..., Any]]:
         )
         page.on(
             "request",
-            lambda request: request.url.startswith((home, "data:", "blob:")) or troubles.append(f"asked: {request.url}"),
+            lambda request: (
+                request.url.startswith((home, "data:", "blob:")) or troubles.append(f"asked: {request.url}")
+            ),
         )
         page.on("dialog", lambda dialog: (troubles.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         page.goto(f"{url}#/{view}")

@@ -26,7 +26,9 @@ def scores(digits: Any) -> Any:
 def shown(page: Any) -> list[str]:
     """The examples that are on the screen or about to be, in order."""
     cells = page.locator(".virtual .cell")
-    found = cells.evaluate_all("all => all.map(c => [+c.dataset.position, c.querySelector('[data-example]').dataset.example])")
+    found = cells.evaluate_all(
+        "all => all.map(c => [+c.dataset.position, c.querySelector('[data-example]').dataset.example])"
+    )
     return [name for _, name in sorted(found)]
 
 
@@ -164,9 +166,7 @@ def test_pairs_above_a_higher_influence(visit: Visit, url: str, digits: Any) -> 
     assert "min=0.5" in page.url
 
 
-def test_marking_mislabels_and_the_files_of_the_decisions(
-    visit: Visit, url: str, digits: Any, tmp_path: Path
-) -> None:
+def test_marking_mislabels_and_the_files_of_the_decisions(visit: Visit, url: str, digits: Any, tmp_path: Path) -> None:
     page = visit(url, "mislabels")
     page.wait_for_selector(".verdict")
     found = digits.run.find_mislabels()
@@ -174,7 +174,7 @@ def test_marking_mislabels_and_the_files_of_the_decisions(
     assert cards.first.get_attribute("data-key") == str(found.index[0])
     assert page.get_by_role("button", name="Download CSV").is_disabled()
     cards.nth(0).get_by_role("button", name="wrong").click()
-    cards.nth(1).get_by_role("button", name="right").click()
+    cards.nth(1).get_by_role("button", name="fine").click()
     cards.nth(2).get_by_role("button", name="wrong").focus()
     page.keyboard.press("y")
     until(page, "document.querySelector('.found').innerText.startsWith('3 of')")
@@ -183,7 +183,7 @@ def test_marking_mislabels_and_the_files_of_the_decisions(
     waiting.value.save_as(tmp_path / "decisions.csv")
     rows = list(csv.DictReader((tmp_path / "decisions.csv").open(newline="")))
     assert [(int(row["index"]), row["decision"]) for row in rows] == [
-        (int(index), decision) for index, decision in zip(found.index, ("wrong", "right", "wrong"))
+        (int(index), decision) for index, decision in zip(found.index, ("wrong", "fine", "wrong"))
     ]
     classes = digits.run.classes
     assert [row["label"] for row in rows] == [str(classes[code]) for code in found.label[:3]]

@@ -20,7 +20,7 @@ EVIL = [
     "javascript:window.ran=1",
     '"><svg onload=window.ran=1>',
     "{{constructor.constructor('window.ran=1')()}}",
-    "=HYPERLINK(\"http://evil.invalid\",\"x\")",
+    '=HYPERLINK("http://evil.invalid","x")',
     "\u2028\u2029\u202e desrever \u0000 \ud800",
     "   ",
     "__proto__",
@@ -38,7 +38,14 @@ def run_of(directory: Path, n_train: int, n_test: int, classes: list[str], trial
     codes = np.arange(n_train) % len(classes), np.arange(n_test) % len(classes)
     directory.mkdir(parents=True)
     file = directory / "trials.npz"
-    np.savez(file, mask=mask, train_correct=train_correct, test_correct=test_correct, train_labels=codes[0], test_labels=codes[1])
+    np.savez(
+        file,
+        mask=mask,
+        train_correct=train_correct,
+        test_correct=test_correct,
+        train_labels=codes[0],
+        test_labels=codes[1],
+    )
     store = import_trials([file], directory / "run", Labels(*codes, "labels of a test", None)).store
     return Run(store), *codes
 
@@ -78,7 +85,7 @@ def test_names_texts_and_ids_are_text(visit: Any, make_site: Any, tmp_path: Path
     page.wait_for_selector(".id")
     assert page.locator("h1").inner_text() == EVIL[0]
     assert page.locator(".portrait .written").inner_text() == EVIL[0] + " 0"
-    assert page.locator(".id").inner_text() == ids[0]
+    assert page.locator(".id").inner_text() == f"id {ids[0]}"
     page.goto(f"{site.url('server')}#/gallery?q=onload")
     page.wait_for_selector(".cell")
     page.wait_for_timeout(200)

@@ -85,7 +85,7 @@ export function Example({ split, index }: { split: Split; index: number }) {
             {SPLIT_WORD[split]} example {index}
           </p>
           <h1 tabIndex={-1}>{className(code)}</h1>
-          {id && <p class="id">{id}</p>}
+          {id && <p class="id">id {id}</p>}
           {split === "train" ? <TrainScores index={index} chunk={chunk} /> : <TestScores index={index} />}
           {chunk && !(chunk instanceof Error) && <Said split={split} index={index} chunk={chunk} code={code} />}
           <p class="links">

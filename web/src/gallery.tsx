@@ -15,7 +15,7 @@ export function Gallery({ route }: { route: Route }) {
   const split: Split = route.query.get("split") === "test" ? "test" : "train";
   const fallback = split === "train" ? "memorized" : "influence";
   const asked = route.query.get("sort") ?? fallback;
-  const sort = asked in SORTS[split] ? asked : fallback;
+  const sort = Object.hasOwn(SORTS[split], asked) ? asked : fallback;
   const code = route.query.get("class") ?? "";
   const text = (route.query.get("q") ?? "").trim().toLowerCase();
   const lowest = split === "train" ? Math.min(0, meta.facts.histogram.edges[0]) : 0;

@@ -9,7 +9,7 @@ import { Overview } from "./overview";
 import { Pairs } from "./pairs";
 import { report, setReport } from "./report";
 import { Duplicates, Mislabels } from "./review";
-import { go, href, useRoute, useTheme, type Route } from "./state";
+import { currentRoute, go, href, useRoute, useTheme, type Route } from "./state";
 import "./style.css";
 
 const VIEWS = [
@@ -68,6 +68,7 @@ function App() {
 
   useEffect(() => {
     const pressed = (event: KeyboardEvent) => {
+      const { path } = currentRoute(); // of this moment: keys may come faster than views
       const typing = (event.target as Element).closest("input, select, textarea");
       if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || help.current?.open) return;
       if (typing) {
@@ -85,14 +86,14 @@ function App() {
         else go(href("gallery"));
         return;
       }
-      if (view === "train" || view === "test") {
-        const near = neighbours(view as Split, Number(route.path[1]));
+      if (path[0] === "train" || path[0] === "test") {
+        const near = neighbours(path[0] as Split, Number(path[1]));
         const back = event.key === "k" || event.key === "ArrowLeft";
         const on = event.key === "j" || event.key === "ArrowRight";
         const to = back ? near.before : on ? near.after : null;
         if (to !== null) {
           event.preventDefault();
-          go(href(`${view}/${to}`));
+          go(href(`${path[0]}/${to}`));
         }
         if (event.key === "Escape") document.querySelector<HTMLAnchorElement>(".steps a")?.click();
       } else if (event.key.startsWith("Arrow") && document.activeElement?.closest(".virtual") === null) {

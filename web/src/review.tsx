@@ -150,7 +150,7 @@ export function Mislabels({ route }: { route: Route }) {
       }
       notice={!report.meta.predictions && <Notice>This run did not record predictions; one made with “--record prediction” also says which label models see instead.</Notice>}
       yes="wrong"
-      no="right"
+      no="fine"
       empty="No label is rejected by models that never saw its example."
       entries={entries}
       route={route}
@@ -237,10 +237,10 @@ function duplicateEntries(table: Table): Entry[] {
       },
       pictures: (
         <>
-          <ExampleLink split="train" index={train} side={124}>
+          <ExampleLink split="train" index={train} side={window.innerWidth < 720 ? 96 : 124}>
             <span class="sr">training example {train}</span>
           </ExampleLink>
-          <ExampleLink split="test" index={test} side={124}>
+          <ExampleLink split="test" index={test} side={window.innerWidth < 720 ? 96 : 124}>
             <span class="sr">test example {test}</span>
           </ExampleLink>
         </>
