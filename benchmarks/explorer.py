@@ -3,11 +3,11 @@
     python benchmarks/explorer.py RUN --data npz:cifar100.npz     a run of your own
     python benchmarks/explorer.py                                 50,000 x 10,000 made-up examples of CIFAR-100's shape
 
-It writes the explorer (timed), opens it in headless Chromium from the disk and from the server with an empty cache, and
-scrolls through the gallery at a reader's speed and at a fling's, in the default order and in another one, in which
-neighbours lie in different sheets. Times are of frames as the page sees them (requestAnimationFrame); at 60 Hz one takes
-16.7 ms. A headless browser draws in software on the CPU, so a desktop with a GPU does better. Prints what it finds, with
-how busy the machine was, and saves it as JSON.
+It writes the explorer (timed), opens it in headless Chromium from the disk and from the server with an empty cache,
+and scrolls through the gallery at a reader's speed and at a fling's, in the default order and in another one, in which
+neighbours lie in different sheets. Times are of frames as the page sees them (requestAnimationFrame); at 60 Hz one
+takes 16.7 ms. A headless browser draws in software on the CPU, so a desktop with a GPU does better. Prints what it
+finds, with how busy the machine was, and saves it as JSON.
 """
 
 import argparse

@@ -170,6 +170,7 @@ async function start(): Promise<void> {
   try {
     const [meta, train, test] = await Promise.all([load<Meta>("meta"), load<object>("train"), load<object>("test")]);
     setReport(meta, train, test);
+    document.documentElement.dataset.inputs = meta.inputs === "images" ? "images" : "words";
     render(<App />, app);
   } catch (error) {
     app.textContent = (error as Error).message;

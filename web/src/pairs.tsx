@@ -133,10 +133,10 @@ export function Pairs({ route }: { route: Route }) {
       {groups.length === 0 && <p class="empty">No pair reaches memorization {value(facts.thresholds.memorization)} and this influence.</p>}
       <VirtualGrid
         count={groups.length}
-        minWidth={Math.min(560, window.innerWidth - 32)}
+        minWidth={Math.min(report.meta.inputs === "images" ? 560 : 1000, window.innerWidth - 32)}
         maxColumns={2}
         gap={14}
-        height={(width) => (width < 540 ? 316 : 172)}
+        height={(width) => (width < 540 ? (report.meta.inputs === "images" ? 316 : 540) : 172)}
         label="Pairs"
         keyOf={(position) => groups[position].train}
         render={(position) => <PairGroup group={groups[position]} />}

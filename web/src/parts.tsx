@@ -63,7 +63,7 @@ function Written({ split, index, full }: { split: Split; index: number; full?: b
   if (!full) {
     return (
       <span class="written features">
-        {features.slice(0, 6).map(([name, text]) => (
+        {features.slice(0, 5).map(([name, text]) => (
           <span key={name}>
             <i>{inputs.names![name]}</i> <b>{text}</b>
           </span>

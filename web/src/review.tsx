@@ -104,7 +104,7 @@ function Review({ name, title, intro, notice, yes, no, entries, empty, route }: 
       {shown.length === 0 && <p class="empty">{entries.length ? "Nothing left here." : empty}</p>}
       <VirtualGrid
         count={shown.length}
-        minWidth={Math.min(name === "mislabels" ? 310 : 400, window.innerWidth - 32)}
+        minWidth={Math.min((name === "mislabels" ? 310 : 400) + (report.meta.inputs === "images" ? 0 : 100), window.innerWidth - 32)}
         gap={14}
         height={() => (name === "mislabels" ? 156 : 192)}
         label={title}
