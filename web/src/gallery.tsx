@@ -1,7 +1,7 @@
 // All examples of a split: filtered, sorted, and only those that are seen in the page.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { inputsName, load, peek, type Inputs, type Split } from "./data";
-import { ClassSelect, ExampleLink } from "./parts";
+import { Caption, ClassSelect, ExampleLink } from "./parts";
 import { ordered, report, size, SORTS, walk } from "./report";
 import { recall, refine, remember, type Route } from "./state";
 import { count, value } from "./words";
@@ -125,7 +125,9 @@ export function Gallery({ route }: { route: Route }) {
         label={`${split === "train" ? "Training" : "Test"} examples`}
         keyOf={(position) => order[position]}
         render={(position, width, tabbable) => (
-          <ExampleLink split={split} index={order[position]} side={width - 2} tabIndex={tabbable ? 0 : -1} class={pictures ? "tile" : "tile card"} />
+          <ExampleLink split={split} index={order[position]} side={width - 2} tabIndex={tabbable ? 0 : -1} class={pictures ? "tile" : "tile card"}>
+            <Caption split={split} index={order[position]} by={SORTS[split][sort][1]} />
+          </ExampleLink>
         )}
       />
     </>

@@ -136,23 +136,22 @@ export function ExampleLink(props: {
   );
 }
 
-export function Caption({ split, index }: { split: Split; index: number }) {
-  const mem = split === "train" ? number("train", "memorization", index) : number("test", "accuracy", index);
+/** The class, and one number with a bar: what the list is sorted by, or memorization, or the accuracy on a test example. */
+export function Caption({ split, index, by = "" }: { split: Split; index: number; by?: string }) {
+  const shown = by === "strongest" || by === "stderr" ? by : split === "train" ? "memorization" : "accuracy";
+  const share = number(split, shown, index);
+  const [words, text] = {
+    strongest: ["highest influence", `${share > 0 ? "+" : ""}${value(share)}`],
+    stderr: ["standard error of memorization", `±${value(share, 3)}`],
+    memorization: ["memorization", value(share)],
+    accuracy: ["share of models that are right", percent(share)],
+  }[shown];
   return (
     <span class="caption">
       <span class="name">{className(label(split, index))}</span>
       <span class="line">
-        {split === "train" ? (
-          <>
-            <b title="memorization">{value(mem)}</b>
-            <Meter value={mem} />
-          </>
-        ) : (
-          <>
-            <b title="share of models that are right">{percent(mem)}</b>
-            <Meter value={mem} tone="cold" />
-          </>
-        )}
+        <b title={words}>{text}</b>
+        <Meter value={share} tone={shown === "accuracy" ? "cold" : shown === "stderr" ? "soft" : "hot"} />
         <span class="index">{index}</span>
       </span>
     </span>
