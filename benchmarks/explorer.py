@@ -29,17 +29,19 @@ from memfluence.datasets import from_arrays
 from memfluence.report import ReportServer
 from memfluence.runs import Run
 
-SECONDS = 8  # of scrolling, each
-SPEEDS = {"reading": 3.0, "fling": 20.0}  # screens a second; a wheel gives about 3
+# Screens a second (a wheel gives about 3), seconds at most, where in the gallery it begins; the fling goes through all.
+SPEEDS = {"reading": (3.0, 8, 0.3), "fling": (20.0, 90, 0.0)}
 SCROLL = """
 async ([seconds, screens, from]) => {
   const frames = [];
   let empty = 0;
   const step = (screens * innerHeight) / 1000;
-  let y = from * (document.documentElement.scrollHeight - innerHeight);
+  const end = document.documentElement.scrollHeight - innerHeight;
+  let y = from * end;
+  const begin = y;
   const start = performance.now();
   let last = start;
-  while (last - start < seconds * 1000) {
+  while (last - start < seconds * 1000 && y < end) {
     const now = await new Promise(requestAnimationFrame);
     const cells = document.querySelectorAll(".cell");
     const rows = [...cells].map((cell) => cell.getBoundingClientRect());
@@ -50,7 +52,7 @@ async ([seconds, screens, from]) => {
     last = now;
     window.scrollTo(0, y);
   }
-  return { frames: frames.slice(1), empty: empty / frames.length, screens: (y / innerHeight) };
+  return { frames: frames.slice(1), empty: empty / frames.length, share: (Math.min(y, end) - begin) / end };
 }
 """
 
@@ -94,15 +96,16 @@ def opened(browser: Any, url: str) -> dict[str, float]:
     return {view: round(statistics.median(times), 3) for view, times in found.items()}
 
 
-def scrolled(browser: Any, url: str, sort: str, speed: float) -> dict[str, float]:
-    """Frame times while the gallery is scrolled at that speed from its middle on."""
+def scrolled(browser: Any, url: str, sort: str, speed: tuple[float, float, float]) -> dict[str, float]:
+    """Frame times while the gallery is scrolled at that speed."""
     page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
     page.goto(f"{url}#/gallery?sort={sort}")
     page.wait_for_selector(".cell .picture")
-    found = page.evaluate(SCROLL, [SECONDS, speed, 0.3])
+    found = page.evaluate(SCROLL, [speed[1], speed[0], speed[2]])
     frames = np.array(found["frames"])
     page.context.close()
     return {
+        "share_of_gallery": round(found["share"], 3),
         "frames": len(frames),
         "frames_per_second": round(float(1000 * len(frames) / frames.sum()), 1),
         "median_ms": round(float(np.median(frames)), 1),

@@ -284,7 +284,10 @@ class Run(RunFindings):
         }
 
     def report(self, out: str | Path, *, dataset: str | None = None, keep: float | None = None, **options: Any) -> Path:
-        """Write the explorer, a folder of plain files that any browser opens, and give the path of its page."""
+        """Write the explorer, a folder of plain files that any browser opens, and give the path of its page.
+
+        `dataset` says where the data are, if the run does not; a function `progress` is told the share that is done.
+        """
         from memfluence.report import write_report
 
         return write_report(self, Path(out), dataset=dataset, keep=keep, **options)

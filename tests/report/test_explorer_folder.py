@@ -79,6 +79,15 @@ def test_a_full_disk_leaves_the_report_that_was_there(tmp_path: Path) -> None:
     assert content(tmp_path / "out") != before
 
 
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    gone, here = (tmp_path / "out" / f".partial-{pid}" for pid in (2**22 + 7, 1))  # above any process; init
+    for folder in (gone, here):
+        folder.mkdir(parents=True)
+    write_report(make_run(tmp_path), tmp_path / "out")
+    assert not gone.exists()
+    assert here.exists()
+
+
 def test_disk_errors_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run(tmp_path)
 
@@ -128,5 +137,5 @@ def test_committed_program_is_built_from_the_committed_source() -> None:
 def test_assets_are_in_the_package() -> None:
     listed = subprocess.run(["git", "ls-files", "src"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
     if listed:  # in a checkout
-        for name in ("explorer.js", "explorer.css", "index.html"):
+        for name in ("explorer.js", "explorer.css", "index.html", "licences.txt"):
             assert f"src/memfluence/report/explorer/assets/{name}" in listed

@@ -3,9 +3,7 @@
 import math
 
 __all__ = [
-    "NAME_LETTERS",
     "UNKNOWN",
-    "approximate",
     "class_name",
     "count",
     "error",
@@ -16,7 +14,6 @@ __all__ = [
 ]
 
 UNKNOWN = "–"
-NAME_LETTERS = 48  # of a class's name: three lines of a card
 
 
 def value(number: float, decimals: int = 2) -> str:
@@ -40,11 +37,6 @@ def percent(share: float, decimals: int = 0) -> str:
 def count(number: float) -> str:
     """1,197."""
     return UNKNOWN if math.isnan(number) else f"{number:,.0f}"
-
-
-def approximate(number: float) -> str:
-    """A mean of counts: 1.2, 22,845."""
-    return UNKNOWN if math.isnan(number) else f"{number:,.1f}" if 0 < number < 10 else f"{number:,.0f}"
 
 
 def class_name(name: str) -> str:

@@ -20,6 +20,7 @@ __all__ = ["PAGE", "Folder", "check_place", "new_folder"]
 
 PAGE = "index.html"
 MARK = '<meta name="generator" content="memfluence">'  # only pages that carry it are written over
+PARTIAL = ".partial-"
 DATA = re.compile(r"data-[0-9a-f]{16}")
 
 
@@ -61,9 +62,12 @@ class Folder:
 @contextmanager
 def new_folder(out: Path) -> Iterator[Folder]:
     """A folder to fill; what is not published leaves nothing behind."""
-    partial = out / f".partial-{os.getpid()}"
+    partial = out / f"{PARTIAL}{os.getpid()}"
     with file_errors(f"writing {out}"):
         partial.mkdir(parents=True, exist_ok=True)
+        for other in out.glob(f"{PARTIAL}*"):  # of processes that were killed
+            if not Path("/proc", other.name.removeprefix(PARTIAL)).exists() and Path("/proc/self").exists():
+                shutil.rmtree(other, ignore_errors=True)
     try:
         yield Folder(out, partial)
     finally:

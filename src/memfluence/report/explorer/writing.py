@@ -66,7 +66,7 @@ def write_report(
         progress(TOLD)
         about |= add_inputs(folder, data, run, keep, lambda share: progress(TOLD + (1 - TOLD) * share))
         assets = files("memfluence.report.explorer") / "assets"
-        for name in ("explorer.js", "explorer.css"):
+        for name in ("explorer.js", "explorer.css", "licences.txt"):
             folder.add(name, (assets / name).read_bytes())
         folder.add("meta.js", script("meta", {"title": title, "notices": notices, **_names(run, data), **about}))
         template = Template((assets / "index.html").read_text(encoding="utf-8"))
