@@ -30,12 +30,39 @@ ROOMS: dict[str, set[str]] = {
     "runs": FOUNDATION
     | {"datasets", "store", "estimators", "findings", "run_findings", "report"},  # `Run.report` opens the last room
     "run_values": FOUNDATION | {"store", "estimators", "runs"},
+    "experiments": FOUNDATION | {"datasets", "designs", "estimators", "findings", "store", "runs"},  # and no engine
+    "experimenting": FOUNDATION
+    | {"datasets", "learners", "store", "experiments", "progress", "report", "running", "runs"},
     "exchange": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
-    "report": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
+    "report": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs", "experiments", "exchange"},
     "api": FOUNDATION | {"progress", "running", "runs"},
     "cli": FOUNDATION
-    | {"engines", "progress", "findings", "running", "planning", "runs", "run_values", "exchange", "report"},
-    "__init__": {"api", "datasets", "designs", "errors", "exchange", "learners", "planning", "runs", "run_values"},
+    | {
+        "engines",
+        "progress",
+        "findings",
+        "running",
+        "planning",
+        "runs",
+        "run_values",
+        "exchange",
+        "report",
+        "experiments",
+        "experimenting",
+    },
+    "__init__": {
+        "api",
+        "datasets",
+        "designs",
+        "errors",
+        "exchange",
+        "experimenting",
+        "experiments",
+        "learners",
+        "planning",
+        "runs",
+        "run_values",
+    },
     "__main__": {"cli"},
 }
 HEAVY = {"torch", "ray", "matplotlib", "pandas", "sklearn", "numba", "datasets", "PIL", "scipy"}

@@ -13,11 +13,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from memfluence import datasets, designs
+    from memfluence import datasets, designs, experiments
     from memfluence.api import run
     from memfluence.datasets import Dataset
     from memfluence.errors import MemfluenceError, MemfluenceWarning
     from memfluence.exchange import compare, export_published, export_trials, import_trials
+    from memfluence.experimenting import experiment
     from memfluence.learners.networks import network
     from memfluence.planning import plan
     from memfluence.run_values import c_scores, datamodels, judge, profile, values
@@ -36,6 +37,8 @@ __all__ = [
     "datamodels",
     "datasets",
     "designs",
+    "experiment",
+    "experiments",
     "export_published",
     "export_trials",
     "import_trials",
@@ -56,6 +59,7 @@ _HOMES = {
     "c_scores": "run_values",
     "compare": "exchange",
     "datamodels": "run_values",
+    "experiment": "experimenting",
     "export_published": "exchange",
     "export_trials": "exchange",
     "import_trials": "exchange",
@@ -73,7 +77,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         module = import_module(f"memfluence.{_HOMES[name]}")
         return getattr(module, "open_run" if name == "open" else name)
-    if name in ("datasets", "designs"):
+    if name in ("datasets", "designs", "experiments"):
         return import_module(f"memfluence.{name}")
     raise AttributeError(f"module 'memfluence' has no attribute {name!r}")
 

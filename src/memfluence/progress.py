@@ -164,12 +164,12 @@ class Share:
     def update(self, share: float) -> None:
         now = time.monotonic()
         left = duration((now - self._started) * (1 - share) / share) if 0 < share < 1 else ""
-        tail = f"{left} left" if left else ""
+        tail = f", {left} left" if left else ""
         if self._console.is_terminal:
-            self._bar.update(self._task, completed=share, tail=tail)
+            self._bar.update(self._task, completed=share, tail=tail.removeprefix(", "))
         elif now - self._last_line >= _SECONDS_BETWEEN_LINES:
             self._last_line = now
-            self._console.print(f"{self._what} {share:.0%}, {tail}", markup=False, soft_wrap=True)
+            self._console.print(f"{self._what} {share:.0%}{tail}", markup=False, soft_wrap=True)
 
     def __enter__(self) -> "Share":
         if self._console.is_terminal:
@@ -179,7 +179,8 @@ class Share:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bar.stop()
+        if self._console.is_terminal:
+            self._bar.stop()
 
 
 class _RunningMean:

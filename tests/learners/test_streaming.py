@@ -142,6 +142,8 @@ def test_a_stream_that_is_left_ends_its_workers(files: Dataset) -> None:
     started = set(multiprocessing.active_children()) - before
     assert len(started) == 2
     steps.close()
+    for child in started:
+        child.join(60)
     assert all(child.exitcode is not None for child in started)
 
 

@@ -59,11 +59,11 @@ def export(
 
     if trials and pairs:
         raise InputError("Choose one of --trials and --pairs; each writes a file of its own.")
-    opened = open_run(run)
+    opened = open_run(run, memory=memory)
     if trials:
         export_trials(opened, file)
     else:
-        export_published(opened, file, pairs=pairs, mem=mem, infl=infl, keep=keep, memory=memory)
+        export_published(opened, file, pairs=pairs, mem=mem, infl=infl, keep=keep)
     if json:
         as_json({"file": str(file), "bytes": file.stat().st_size})
     else:
@@ -79,22 +79,37 @@ def compare(
     infl: InflOption = 0.15,
     keep: KeepOption = None,
     memory: MemoryOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Where figures and tables go; none without it.", show_default=False),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Compare two results, or summarize a published file."""
-    from memfluence.exchange import compare as compare_results
+    """Compare two results (memorization, pairs, which published pairs are found), or summarize one."""
+    from memfluence.exchange import compared
 
-    found = compare_results(first, second, mem=mem, infl=infl, keep=keep, memory=memory)
+    if out is not None and second is None:
+        raise InputError("There is a figure of two results only; give another run or file to compare with.")
+    found = compared(first, second, mem=mem, infl=infl, keep=keep, memory=memory)
+    if out is not None:
+        from memfluence.report import save_comparison
+
+        written = save_comparison(found, out)
     if json:
-        as_json(found)
+        as_json(found.document)
         return
-    for part, value in found.items():
+    for part, value in found.document.items():
+        if part == "curves":
+            continue  # for figures and programs
         if isinstance(value, dict):
             say(f"{part.replace('_', ' ')}:")
             for name, one in value.items():
-                say(f"  {name.replace('_', ' ')}: {_shown(one)}")
+                if not isinstance(one, list):
+                    say(f"  {name.replace('_', ' ')}: {_shown(one)}")
         else:
             say(f"{part}: {_shown(value)}")
+    if out is not None:
+        say(*(f"Wrote {path}" for path in written))
 
 
 def _shown(value: Any) -> str:

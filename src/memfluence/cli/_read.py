@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from memfluence.cli._options import JsonOption, KeepOption, RunArgument, TableOption
+from memfluence.cli._options import JsonOption, KeepOption, MemoryOption, RunArgument, TableOption
 from memfluence.cli._output import as_json, number, say, table
 
 __all__ = ["scores", "status"]
@@ -50,13 +50,14 @@ def scores(
         str, typer.Option(help="What is averaged: correct, or what was recorded: margin, logit or smoothed.")
     ] = "correct",
     estimator: Annotated[str, typer.Option(help="plain (Algorithm 1) or adjusted (less variance).")] = "plain",
+    memory: MemoryOption = None,
     json: JsonOption = False,
 ) -> None:
     """Memorization of every training example, with standard errors."""
     from memfluence.exchange import rows, write_table
     from memfluence.runs import open_run
 
-    opened = open_run(run)
+    opened = open_run(run, memory=memory)
     columns = opened.memorization_columns(keep, outcome=outcome, estimator=estimator)
     if out is not None:
         write_table(columns, out)

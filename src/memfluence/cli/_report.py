@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memfluence.cli._options import JsonOption, KeepOption, RunArgument
+from memfluence.cli._options import JsonOption, KeepOption, MemoryOption, RunArgument
 from memfluence.cli._output import as_json, say, size
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def report(
     out: OutOption = None,
     data: DataOption = None,
     keep: KeepOption = None,
+    memory: MemoryOption = None,
     json: JsonOption = False,
 ) -> None:
     """Write the explorer: a folder that any browser opens, from the disk or from any web server.
@@ -37,7 +38,7 @@ def report(
     from memfluence.runs import open_run
 
     folder = out or run / "report"
-    page = _write(open_run(run), folder, data, keep)
+    page = _write(open_run(run, memory=memory), folder, data, keep)
     files = [file.stat().st_size for file in folder.rglob("*") if file.is_file()]
     if json:
         as_json({"page": str(page), "files": len(files), "bytes": sum(files)})
@@ -50,6 +51,7 @@ def serve(
     out: OutOption = None,
     data: DataOption = None,
     keep: KeepOption = None,
+    memory: MemoryOption = None,
     port: Annotated[int, typer.Option(help="The first to try; the next free one is taken, any free one for 0.")] = 8000,
     host: Annotated[str, typer.Option(help="Address to listen on; others than this machine's own let others in.")] = (
         "127.0.0.1"
@@ -60,7 +62,7 @@ def serve(
     from memfluence.report import ReportServer, is_current
     from memfluence.runs import open_run
 
-    opened = open_run(run)
+    opened = open_run(run, memory=memory)
     folder = out or run / "report"
     if not is_current(opened, folder, dataset=data, keep=keep):
         _write(opened, folder, data, keep)

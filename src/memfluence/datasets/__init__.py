@@ -17,11 +17,22 @@ from memfluence.datasets._images import to_images
 from memfluence.datasets._lazy import LazyImages
 from memfluence.datasets._longtail import OPTIONS as LONGTAIL_OPTIONS
 from memfluence.datasets._longtail import load_longtail
+from memfluence.datasets._looking import features, one_input
 from memfluence.datasets._npz import load_npz
-from memfluence.datasets._spec import Source, absolute, close_match, parse_options, split_spec, with_options
+from memfluence.datasets._spec import Source, absolute, close_match, parse_options, short_name, split_spec, with_options
 from memfluence.errors import DatasetError
 
-__all__ = ["Dataset", "LazyImages", "as_dataset", "from_arrays", "load", "to_images"]
+__all__ = [
+    "Dataset",
+    "LazyImages",
+    "as_dataset",
+    "features",
+    "from_arrays",
+    "load",
+    "one_input",
+    "short_name",
+    "to_images",
+]
 
 _SOURCES: dict[str, Source] = {
     "digits": Source("digits", load_digits),

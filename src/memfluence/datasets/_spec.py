@@ -16,6 +16,7 @@ __all__ = [
     "check_between",
     "close_match",
     "parse_options",
+    "short_name",
     "split_spec",
     "true_or_false",
     "with_options",
@@ -98,3 +99,13 @@ def close_match(given: str, known: Collection[str]) -> str:
     """' (did you mean ...?)', or nothing."""
     matches = difflib.get_close_matches(given, list(known), n=1, cutoff=0.5)
     return f" (did you mean {matches[0]!r}?)" if matches else ""
+
+
+def short_name(dataset: str) -> str:
+    """A dataset's name for a heading: no directories, which are nobody's business, and no options."""
+    if dataset == "arrays":
+        return ""
+    if dataset.startswith("labels of "):  # of a trials file, which is all that is known
+        return dataset.removeprefix("labels of ")
+    scheme, _, place = dataset.partition("?")[0].partition(":")
+    return place.rstrip("/").rpartition("/")[2] if scheme in ("npz", "folder", "hf") and place else scheme

@@ -1,16 +1,31 @@
 """`compare`: two runs, a run and a published file, or the summary of a published file alone."""
 
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from memfluence.errors import RunMismatchError
+from memfluence.exchange._agreeing import influence_curve, influence_of, memorization_curve, pair_set
+from memfluence.exchange.finding_again import FoundAgain, found_again
 from memfluence.exchange.published import Published, read_published
+from memfluence.findings.agreement import Agreement
 from memfluence.runs import Run, open_run
 from memfluence.store import RUN_FILE
 
-__all__ = ["compare"]
+__all__ = ["Comparison", "compare", "compared"]
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What two results have in common: a JSON-able document, and the arrays that its figure shows."""
+
+    document: dict[str, Any]
+    memorization: tuple[np.ndarray, np.ndarray] | None = None  # (examples,) each, where both have an estimate
+    influence: tuple[np.ndarray, np.ndarray] | None = None  # (pairs,) each, of pairs that either side selects
+    curves: dict[str, Agreement] = field(default_factory=dict)  # "memorization" and "influence", over thresholds
+    published: FoundAgain | None = None  # published pairs, and what the run says about each
 
 
 def compare(
@@ -25,34 +40,58 @@ def compare(
     """What two results have in common, as a JSON-able dict.
 
     Memorization: correlations, mean absolute difference, and the overlap of the sets at or above `mem`. Pairs: how
-    many each side selects, how many both do, and for published pairs the influence and the rank that the run gives
-    them. `memory` caps what the process may hold.
+    many each side selects, how many both do, and for published pairs which of them the run selects too, and the
+    influence and the rank that it gives them. `curves` has the Jaccard index and the average difference over
+    thresholds. `memory` caps what the process may hold.
     """
+    return compared(first, second, mem=mem, infl=infl, keep=keep, memory=memory).document
+
+
+def compared(
+    first: Run | Path | str,
+    second: Run | Path | str | None = None,
+    *,
+    mem: float = 0.25,
+    infl: float = 0.15,
+    keep: float | None = None,
+    memory: str | int | None = None,
+) -> Comparison:
+    """The same with the arrays behind it, for figures."""
     left, right = _operand(first), _operand(second) if second is not None else None
     if right is None:
         if isinstance(left, Run):
             found = left.find_pairs(mem, infl, keep=keep, permutations=0, memory=memory)
-            return {"first": str(left.path), "summary": found.summary}
-        return {"first": str(left.path), "summary": left.summary(), **_score_summary(left, mem)}
+            return Comparison({"first": str(left.path), "summary": found.summary})
+        return Comparison({"first": str(left.path), "summary": left.summary(), **_score_summary(left, mem)})
     if isinstance(left, Published) and isinstance(right, Run):
         left, right = right, left
-    result: dict[str, Any] = {"first": str(left.path), "second": str(right.path)}
+    document: dict[str, Any] = {"first": str(left.path), "second": str(right.path)}
     _check_same_data(left, right)
     values = [_memorization(side, keep) for side in (left, right)]
+    both, curves = None, {}
     if values[0] is not None and values[1] is not None:
-        result["memorization"] = _agreement(values[0], values[1], mem)
-    pairs = [_pair_set(side, mem, infl, keep, memory) for side in (left, right)]
+        document["memorization"] = _agreement(values[0], values[1], mem)
+        known = np.isfinite(values[0]) & np.isfinite(values[1])
+        both = values[0][known], values[1][known]
+        curves["memorization"] = memorization_curve(*both)
+    pairs = [pair_set(side, mem, infl, keep, memory) for side in (left, right)]
+    scattered = again = None
     if pairs[0] is not None and pairs[1] is not None:
         shared, either = pairs[0] & pairs[1], pairs[0] | pairs[1]
-        result["pairs"] = {
+        document["pairs"] = {
             "first": len(pairs[0]),
             "second": len(pairs[1]),
             "shared": len(shared),
             "jaccard": len(shared) / len(either) if either else None,
         }
+        if (curve := influence_curve(left, right, (pairs[0], pairs[1]), mem, infl, keep, memory)) is not None:
+            curves["influence"] = curve
+        scattered = _scattered(left, right, either, keep, memory)
     if isinstance(left, Run) and isinstance(right, Published) and right.train_index is not None:
-        result["published_pairs"] = _published_pairs(left, right, keep, memory)
-    return result
+        again = found_again(left, right, mem=mem, infl=infl, keep=keep, memory=memory)
+        document["published_pairs"] = again.summary() | {"each": again.rows()}
+    document["curves"] = {name: _curve_document(curve) for name, curve in curves.items()}
+    return Comparison(document, both, scattered, curves, again)
 
 
 def _operand(given: Run | Path | str) -> Run | Published:
@@ -112,21 +151,26 @@ def _memorization(side: Run | Published, keep: float | None) -> np.ndarray | Non
     return side.estimate_memorization(keep).value if isinstance(side, Run) else side.memorization
 
 
-def _pair_set(
-    side: Run | Published, mem: float, infl: float, keep: float | None, memory: str | int | None
-) -> set[tuple[int, int]] | None:
-    if isinstance(side, Run):
-        found = side.find_pairs(mem, infl, keep=keep, permutations=0, memory=memory)
-        return set(zip(found.train_index.tolist(), found.test_index.tolist()))
-    if side.train_index is not None and side.test_index is not None:
-        return set(zip(side.train_index.tolist(), side.test_index.tolist()))
-    if side.memorization is None or not side.blocks:
-        return None
-    pairs: set[tuple[int, int]] = set()
-    for train, test, values in side.blocks:
-        hits = np.nonzero((values >= infl) & (side.memorization[train] >= mem)[:, None])
-        pairs.update(zip(train[hits[0]].tolist(), test[hits[1]].tolist()))
-    return pairs
+def _scattered(
+    left: Run | Published,
+    right: Run | Published,
+    pairs: set[tuple[int, int]],
+    keep: float | None,
+    memory: str | int | None,
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Both sides' influence of pairs, of those that both give a value."""
+    train, test = (np.array([pair[k] for pair in sorted(pairs)], dtype=np.int64) for k in (0, 1))
+    values = [influence_of(side, train, test, keep, memory) for side in (left, right)]
+    known = np.isfinite(values[0]) & np.isfinite(values[1])
+    return (values[0][known], values[1][known]) if known.any() else None
+
+
+def _curve_document(curve: Agreement) -> dict[str, list[float | None]]:
+    names = ("thresholds", "jaccard", "difference", "first", "second", "shared")
+    return {
+        name: [None if value != value else value for value in np.asarray(getattr(curve, name)).tolist()]
+        for name in names
+    }
 
 
 def _agreement(first: np.ndarray, second: np.ndarray, mem: float) -> dict[str, Any]:
@@ -145,28 +189,4 @@ def _agreement(first: np.ndarray, second: np.ndarray, mem: float) -> dict[str, A
         "memorized_first": int(sets[0].sum()),
         "memorized_second": int(sets[1].sum()),
         "memorized_jaccard": int((sets[0] & sets[1]).sum()) / either if either else None,
-    }
-
-
-def _published_pairs(run: Run, published: Published, keep: float | None, memory: str | int | None) -> dict[str, Any]:
-    """The influence that the run finds for published pairs, and how its rank among the class compares."""
-    train, test = np.asarray(published.train_index), np.asarray(published.test_index)
-    estimates, codes = run.influence_estimates(keep, memory=memory), run.label_codes
-    influence = estimates.at(train, test).value
-    ranks = []
-    for j in np.unique(test):
-        same_class = np.flatnonzero(codes[0] == codes[1][j])
-        column = estimates.block(same_class, [j])[:, 0]
-        for i in train[test == j]:
-            ranks.append(1 + int((column > column[np.searchsorted(same_class, i)]).sum()))
-    theirs = np.asarray(published.influence, dtype=float)
-    varies = len(influence) > 1 and np.nanstd(influence) > 0 and theirs.std() > 0
-    known = np.isfinite(influence)
-    return {
-        "pairs": len(train),
-        "mean_influence_published": float(theirs.mean()) if len(theirs) else None,
-        "mean_influence_here": float(np.nanmean(influence)) if known.any() else None,
-        "correlation": float(np.corrcoef(theirs[known], influence[known])[0, 1]) if varies else None,
-        "most_influential_of_class": int(sum(rank == 1 for rank in ranks)),
-        "median_rank_in_class": float(np.median(ranks)) if ranks else None,
     }

@@ -3,11 +3,19 @@
 Importing this room imports neither torch nor scikit-learn; a learner does, when it trains.
 """
 
+from memfluence.learners._again import described, represent
 from memfluence.learners._source import BUILTIN, resolve
 from memfluence.learners.estimator import EstimatorLearner
 from memfluence.learners.function import FunctionLearner
 from memfluence.learners.mlp import MLP
-from memfluence.learners.protocol import Checkpoints, Learner, Resumable
+from memfluence.learners.protocol import (
+    Checkpoints,
+    Learner,
+    Representation,
+    Representing,
+    Resumable,
+    described_before,
+)
 
 __all__ = [
     "BUILTIN",
@@ -16,6 +24,11 @@ __all__ = [
     "EstimatorLearner",
     "FunctionLearner",
     "Learner",
+    "Representation",
+    "Representing",
     "Resumable",
+    "described",
+    "described_before",
+    "represent",
     "resolve",
 ]

@@ -13,6 +13,7 @@ from memfluence.errors import LearnerError
 from memfluence.learners._one_by_one import NOTHING_KEPT
 from memfluence.learners._outcomes import needs_scores, outcome_from_codes, outcome_from_scores
 from memfluence.learners._settings import is_integer, is_real
+from memfluence.learners.protocol import Representation
 from memfluence.records import Failure, Outcome, Trial
 
 if TYPE_CHECKING:  # torch is loaded when a model is trained, not before
@@ -41,7 +42,7 @@ class MLP:
 
     hidden: tuple[int, ...] = (128,)  # widths of the hidden layers; one of 128 fits all digits; () is a linear model
     epochs: int = 30  # kept digits are fitted to 99.9%, the regime in which memorization shows
-    batch: int = 64  # small enough for some hundred steps on a few hundred examples; the last of an epoch is smaller
+    batch: int = 64  # small enough for some hundred steps on a few hundred examples; an epoch's last is smaller
     rate: float = 0.1  # the usual rate of plain SGD on scaled inputs
     momentum: float = 0.9  # the paper's, for all its models
     models_at_once: int = 0  # 0: 32 on a CPU (fewer waste calls, more leave the cache), 250 on a GPU (fills it)
@@ -72,6 +73,10 @@ class MLP:
             one.name: getattr(self, one.name) for one in fields(self) if one.init and one.name != "models_at_once"
         }
         return {"name": self.name, "settings": settings | {"hidden": list(self.hidden)}}
+
+    @property
+    def described_before(self) -> dict[str, Any]:
+        return {"settings": {"precision": "float32"}}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return MLP, tuple(getattr(self, one.name) for one in fields(self) if one.init)
@@ -177,6 +182,29 @@ class MLP:
                 trial, dataset, train_scores, test_scores, record=record, seconds=seconds, device=name
             )
         return [results.get(trial.number) or Failure(trial.number, NOTHING_KEPT) for trial in trials]
+
+    def represent(self, dataset: Dataset, trial: Trial, *, device: str) -> Representation:
+        """The last hidden layer of the trial's model, trained on its own."""
+        import torch
+
+        from memfluence.learners._torch.device import device_name, one_thread, torch_device
+        from memfluence.learners._torch.features import load_features
+
+        if not self.hidden:
+            raise LearnerError("an mlp without hidden layers has no representation; give it one, as --set hidden=128.")
+        started, chosen = time.perf_counter(), torch_device(device)
+        with one_thread(), torch.inference_mode():
+            features = load_features(dataset, chosen)
+            scaling = features.scaling([trial.kept])
+            models = self._trained(dataset, [trial], features, scaling, chosen)
+            splits = (features.train, features.test)
+            scores = [models.scores(0, features.blocks(split, 0, scaling)) for split in splits]
+            found = [models.representations(0, features.blocks(split, 0, scaling)) for split in splits]
+        if not all(np.isfinite(values).all() for values in (*scores, *found)):
+            raise LearnerError(self._diverged(trial).message)
+        seconds, name = time.perf_counter() - started, device_name(chosen)
+        outcome = outcome_from_scores(trial, dataset, *scores, record=(), seconds=seconds, device=name)
+        return Representation(outcome, *found)
 
     def _trained(
         self,

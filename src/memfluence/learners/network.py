@@ -20,7 +20,7 @@ from memfluence.learners._lone_examples import lone_examples_explained
 from memfluence.learners._one_by_one import NOTHING_KEPT, one_by_one
 from memfluence.learners._outcomes import needs_scores, outcome_from_codes, outcome_from_scores
 from memfluence.learners._settings import is_integer
-from memfluence.learners.protocol import Checkpoints, Learner
+from memfluence.learners.protocol import Checkpoints, Learner, Representation
 from memfluence.learners.recipes import Recipe
 from memfluence.learners.schedules import StepShape, step_shape
 from memfluence.records import Failure, Outcome, PartWay, Trial
@@ -72,6 +72,10 @@ class Network:
             "options": self.options,
             "recipe": self.recipe.describe(),
         } | (own.describe(self.options) if own else {})
+
+    @property
+    def described_before(self) -> dict[str, Any]:
+        return {"recipe": Recipe.before}
 
     def group_size(self, dataset: Dataset, device: str) -> int:
         return self.group
@@ -204,17 +208,31 @@ class Network:
         seconds = watch.seconds_before + time.perf_counter() - started
         return outcome_from_codes(trial, dataset, *codes, record=record, seconds=seconds, device=name)
 
+    def represent(self, dataset: Dataset, trial: Trial, *, device: str) -> Representation:
+        """What the last linear layer of the trial's network is given, without augmentation."""
+        from memfluence.learners._torch.device import kernels, one_thread, torch_device
+        from memfluence.learners._torch.watch import Watch
+
+        chosen = torch_device(device)
+        with one_thread(), kernels(self.recipe.deterministic):
+            try:
+                outcome = self._outcome(dataset, trial, (), chosen, Watch(trial.number))
+            except FloatingPointError as error:
+                raise LearnerError(f"{error}.") from error
+            train, test = self._trainer(dataset, len(trial.kept), chosen).representations()
+        return Representation(outcome, train.cpu().numpy(), test.cpu().numpy())
+
     def _trainer(self, dataset: Dataset, subset_size: int, device: "torch.device") -> "Trainer":
-        """The trainer of these data and this shape of steps: made once, because capturing a step costs many steps."""
+        """The trainer of these data and this width of steps: made once, because capturing a step costs many steps."""
         from memfluence.learners._torch.trainer import Trainer
 
-        shape = step_shape(self.recipe, subset_size)
-        key = (dataset.fingerprint, shape, str(device))
+        batch = step_shape(self.recipe, subset_size).batch
+        key = (dataset.fingerprint, batch, str(device))
         if key not in self._trainers:
             self._trainers.clear()  # one model on the device at a time
-            data = self._images(dataset, shape.batch, device)
+            data = self._images(dataset, batch, device)
             self._trainers[key] = Trainer(
-                self.architecture, self.options, self.recipe, data, dataset.n_classes, shape, device
+                self.architecture, self.options, self.recipe, data, dataset.n_classes, batch, device
             )
         trainer: Trainer = self._trainers[key]
         return trainer

@@ -8,12 +8,14 @@ A learner whose trials take minutes or hours may be `Resumable` as well: it is t
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
 
 from memfluence.datasets import Dataset
 from memfluence.records import Failure, Outcome, PartWay, Trial
 
-__all__ = ["Checkpoints", "Learner", "Resumable"]
+__all__ = ["Checkpoints", "Learner", "Representation", "Representing", "Resumable", "described_before"]
 
 
 @runtime_checkable
@@ -73,3 +75,29 @@ class Resumable(Protocol):
         `Exception`, before it lets that pass.
         """
         ...
+
+
+class Representation(NamedTuple):
+    """What the last, linear layer of one trained model is given, and what the model got right."""
+
+    outcome: Outcome
+    train: np.ndarray  # (n_train, n_features) float32
+    test: np.ndarray  # (n_test, n_features) float32
+
+
+@runtime_checkable
+class Representing(Protocol):
+    """A learner whose models end in a linear layer: it can show what that layer is given."""
+
+    def represent(self, dataset: Dataset, trial: Trial, *, device: str) -> Representation:
+        """Train the trial's model and give the representations of all examples, those that it leaves out too."""
+        ...
+
+
+def described_before(learner: Learner) -> Mapping[str, Any]:
+    """Parts of `describe` that came later, each with what was meant while nothing was said, so that old runs go on.
+
+    A learner may have them as `described_before`.
+    """
+    found: Mapping[str, Any] = getattr(learner, "described_before", {})
+    return found

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from memfluence.runs import Run
 
-__all__ = ["BLUE", "GREY", "INK", "ORANGE", "SOFT", "about", "draw", "new_figure", "pictures"]
+__all__ = ["BLUE", "GREY", "INK", "ORANGE", "SOFT", "about", "draw", "new_figure", "pictures", "save", "style"]
 
 TINY = 16  # pixels up to which pictures are smoothed: the eye would see squares instead of a shape
 ORANGE, BLUE, GREY, INK, SOFT = "#d55e00", "#0072b2", "#918b81", "#1f1e1c", "#66625c"
@@ -37,22 +37,35 @@ METADATA = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"Creati
 
 
 @contextmanager
+def style() -> Iterator[None]:
+    """Our settings of matplotlib, not the reader's own, so that the same run gives the same figure."""
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        settings: Any = matplotlib.rcParams
+        settings.update(STYLE)
+        yield
+
+
+def save(figure: "Figure", path: Path) -> None:
+    """Write a figure in the format of the path's suffix; within `style`."""
+    content = io.BytesIO()
+    figure.savefig(content, format=path.suffix[1:], dpi=200, metadata=METADATA[path.suffix])
+    write_whole(path, content.getvalue())
+
+
+@contextmanager
 def new_figure(path: Path, width: float, height: float) -> "Iterator[Figure]":
     """A figure of that many inches, saved to `path` when the block ends."""
-    import matplotlib
     from matplotlib.figure import Figure  # without pyplot: no window, nothing global
 
     if path.suffix not in METADATA:
         raise InputError(f"{path} must end in one of {', '.join(METADATA)}; got {path.suffix or 'no suffix'!r}.")
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()  # not the reader's own settings, so that the same run gives the same figure
-        settings: Any = matplotlib.rcParams
-        settings.update(STYLE)
+    with style():
         figure = Figure(figsize=(width, height), facecolor="white")
         yield figure
-        content = io.BytesIO()
-        figure.savefig(content, format=path.suffix[1:], dpi=200, metadata=METADATA[path.suffix])
-        write_whole(path, content.getvalue())
+        save(figure, path)
 
 
 def about(run: "Run") -> str:

@@ -2,8 +2,11 @@
 
 import math
 
+from memfluence.datasets import short_name
+
 __all__ = [
     "UNKNOWN",
+    "approximate",
     "class_name",
     "count",
     "error",
@@ -39,6 +42,11 @@ def count(number: float) -> str:
     return UNKNOWN if math.isnan(number) else f"{number:,.0f}"
 
 
+def approximate(number: float) -> str:
+    """A mean of counts: 1.2, 22,845."""
+    return UNKNOWN if math.isnan(number) else f"{number:,.1f}" if 0 < number < 10 else f"{number:,.0f}"
+
+
 def class_name(name: str) -> str:
     """A class's name; a bare number among numbers would say nothing."""
     return f"class {name}" if name.removeprefix("-").isdigit() else name
@@ -49,13 +57,3 @@ def shortened(text: str, letters: int) -> str:
     words = " ".join(text[: 4 * letters].split())  # a text may be a whole book
     whole = len(words) <= letters and len(text) <= 4 * letters
     return words if whole else f"{words[: letters - 1].rstrip()}…"
-
-
-def short_name(dataset: str) -> str:
-    """A dataset's name for a heading: no directories, which are nobody's business, and no options."""
-    if dataset == "arrays":
-        return ""
-    if dataset.startswith("labels of "):  # of a trials file, which is all that is known
-        return dataset.removeprefix("labels of ")
-    scheme, _, place = dataset.partition("?")[0].partition(":")
-    return place.rstrip("/").rpartition("/")[2] if scheme in ("npz", "folder", "hf") and place else scheme

@@ -113,13 +113,18 @@ class BatchedMLP:
 
     def scores(self, model: int, blocks: Iterable[torch.Tensor]) -> np.ndarray:
         """Logits (n, n_classes) of one model for inputs that come in blocks (rows, n_in)."""
-        found = []
-        for values in blocks:
-            for weight, bias in self._layers[:-1]:
-                values = torch.addmm(bias[model], values, weight[model]).relu_()  # (rows, n_out)
-            weight, bias = self._layers[-1]
-            found.append(torch.addmm(bias[model].T, values, weight[model].T).cpu().numpy())
-        return np.concatenate(found)
+        weight, bias = self._layers[-1]
+        hidden = (self._hidden_values(model, values) for values in blocks)
+        return np.concatenate([torch.addmm(bias[model].T, values, weight[model].T).cpu().numpy() for values in hidden])
+
+    def representations(self, model: int, blocks: Iterable[torch.Tensor]) -> np.ndarray:
+        """What the last layer of one model is given, (n, n_hidden), for inputs that come in blocks (rows, n_in)."""
+        return np.concatenate([self._hidden_values(model, values).cpu().numpy() for values in blocks])
+
+    def _hidden_values(self, model: int, values: torch.Tensor) -> torch.Tensor:
+        for weight, bias in self._layers[:-1]:
+            values = torch.addmm(bias[model], values, weight[model]).relu_()  # (rows, n_out)
+        return values
 
     def finite(self) -> np.ndarray:
         """Which models (models,) have finite parameters alone."""

@@ -17,7 +17,7 @@ from memfluence.learners._factory import ModuleFactory
 from memfluence.learners._torch.architectures import build
 from memfluence.learners._torch.plain_attributes import refuse_hidden_tensors, take_over
 
-__all__ = ["FreshModels", "full_precision_head"]
+__all__ = ["FreshModels", "full_precision_head", "last_linear"]
 
 
 class FreshModels:
@@ -118,6 +118,14 @@ def full_precision_head(model: nn.Module) -> nn.Module:
     if linear and type(linear[-1]) is nn.Linear:
         linear[-1].__class__ = _FullPrecisionLinear
     return model
+
+
+def last_linear(model: nn.Module) -> nn.Linear:
+    """The layer whose inputs are the model's representations."""
+    linear = [layer for layer in model.modules() if isinstance(layer, nn.Linear)]
+    if not linear:
+        raise LearnerError("the network has no linear layer, so there is no telling what its last one is given.")
+    return linear[-1]
 
 
 class _FullPrecisionLinear(nn.Linear):

@@ -1,0 +1,81 @@
+"""`last-layer`: one network on everything, its representations in a file, and linear models on those."""
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from memfluence import experiments
+from memfluence.datasets import Dataset
+from memfluence.errors import InputError, RunMismatchError, StoreError
+from memfluence.experimenting._training import Training, only
+from memfluence.experiments import Result
+from memfluence.learners import Learner, represent, resolve
+from memfluence.npzfiles import open_npz
+from memfluence.records import Trial, canonical_json
+from memfluence.runs import Run, open_run
+from memfluence.store import write_whole
+
+__all__ = ["do_last_layer"]
+
+NETWORK_FILE = "representations.json"
+_LINEAR_AT_ONCE = 50  # linear models; on 50,000 x 512 features their scores take 1 GB
+
+
+def do_last_layer(name: str, runs: list[Run], out: Path, training: Training, options: dict[str, Any]) -> Result:
+    """Linear models on what the last layer of one network, trained on everything, is given."""
+    run, module = only(runs, name), experiments.last_layer
+    given = {one: options.pop(one) for one in ("trials", "seed") if one in options}
+    design = module.plan(run, keep=options.get("keep"), **given)
+    linear = resolve("linear@paper", {"group": _LINEAR_AT_ONCE, **(options.pop("linear", None) or {})})
+    if not training.train:
+        network = _made_with(out)
+        return module.summarize(run, open_run(out / "trained"), network, **options)
+    dataset, network = _represented(training.learner_of(run), training.data_of(run), design["seed"], training, out)
+    return module.summarize(run, training.run(out / "trained", dataset, linear, **design), network, **options)
+
+
+def _made_with(out: Path) -> dict[str, Any]:
+    """What the representations of a last-layer experiment were made with."""
+    if not (out / NETWORK_FILE).is_file():
+        raise InputError(f"{out} has no {NETWORK_FILE}: its network was not trained yet; run it without --no-train.")
+    found: dict[str, Any] = json.loads((out / NETWORK_FILE).read_bytes())
+    return found
+
+
+def _represented(
+    learner: Learner, dataset: Dataset, seed: int, training: Training, out: Path
+) -> tuple[Dataset, dict[str, Any]]:
+    """The dataset with representations for inputs, and what made them; kept in files, so that they are made once."""
+    arrays, notes = out / "representations.npz", out / NETWORK_FILE
+    made_by = {"learner": learner.describe(), "data": dataset.fingerprint, "seed": seed}
+    if arrays.is_file() and notes.is_file():
+        network = _made_with(out)
+        if canonical_json(network["made_by"]) != canonical_json(made_by):
+            raise RunMismatchError(
+                f"{arrays} holds what another network was made of (another learner, seed or data); choose another"
+                " directory (--out)."
+            )
+    else:
+        everything = Trial(0, 0, np.ones(dataset.n_train, dtype=bool), seed)
+        outcome, train, test = represent(learner, dataset, everything, device=training.device)
+        network = {
+            "made_by": made_by,
+            "learner": learner.name,
+            "features": train.shape[1],
+            "test_accuracy": float(outcome.test_correct.mean()),
+            "train_accuracy": float(outcome.train_correct.mean()),
+            "seconds": outcome.seconds,
+        }
+        content = io.BytesIO()
+        labels = {f"y_{split}": dataset.labels(split) for split in ("train", "test")}
+        np.savez(content, x_train=train, x_test=test, **labels)  # type: ignore[arg-type]
+        write_whole(arrays, content.getvalue())
+        write_whole(notes, (json.dumps(network, indent=2) + "\n").encode())
+    with open_npz(arrays, StoreError) as file:
+        train, test = file.read("x_train"), file.read("x_test")
+    name = f"npz:{arrays.resolve()}"
+    return replace(dataset, name=name, x_train=train, x_test=test, value_range=None, attributes={}), network

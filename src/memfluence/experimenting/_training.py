@@ -1,0 +1,121 @@
+"""`Training`: with what the models of an experiment are trained, and how they get into stores."""
+
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from memfluence.datasets import Dataset, as_dataset
+from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError, TrialsFailedError
+from memfluence.experiments import Retraining
+from memfluence.learners import Learner, described, resolve
+from memfluence.progress import Progress, ProgressListener
+from memfluence.running import DEFAULT_CHECKPOINT_EVERY, prepare, run_trials
+from memfluence.runs import Run, open_run
+from memfluence.store import TrialStore, write_whole
+
+__all__ = ["Training", "only"]
+
+
+@dataclass(frozen=True)
+class Training:
+    """With what and where the models of an experiment are trained; by default as those of the run were."""
+
+    dataset: Any = None  # where the data are, if the run does not say
+    learner: Any = None  # another one, or that of a run whose learner is not built in
+    settings: Mapping[str, str] | None = None  # of `learner`
+    engine: str | None = None
+    workers: int = 1
+    device: str = "auto"
+    retry_failed: bool = False
+    checkpoint_every: float = DEFAULT_CHECKPOINT_EVERY
+    progress: bool | ProgressListener = True
+    train: bool = True  # False: summarize the models that are there, without data and learner
+
+    def data_of(self, run: Run) -> Dataset:
+        """The run's data, loaded again and checked."""
+        if self.dataset is None or isinstance(self.dataset, str):
+            return run.dataset(self.dataset)
+        found, codes = as_dataset(self.dataset), run.label_codes
+        if not (np.array_equal(found.y_train, codes[0]) and np.array_equal(found.y_test, codes[1])):
+            raise RunMismatchError(f"{found.name} is not what {run.path} was made from: its labels differ.")
+        return found
+
+    def learner_of(self, run: Run) -> Learner:
+        """The run's learner, made again, or the one that was given."""
+        if self.learner is None and self.settings:
+            raise InputError("Settings (--set) belong to a learner; name it as well (--learner).")
+        return described(run.info.learner) if self.learner is None else resolve(self.learner, self.settings)
+
+    def run(self, out: Path, dataset: Any, learner: Any, **design: Any) -> Run:
+        """Run what is missing of a campaign into `out`. Trials that failed are left out, with a warning."""
+        if not self.train:
+            return open_run(out)
+        campaign = prepare(dataset, learner=learner, out=out, device=self.device, **design)
+        listener = Progress() if self.progress is True else None if self.progress is False else self.progress
+        store = run_trials(
+            campaign,
+            engine=self.engine,
+            workers=self.workers,
+            retry_failed=self.retry_failed,
+            checkpoint_every=self.checkpoint_every,
+            progress=listener,
+        )
+        _note_failures(store)
+        return Run(store, campaign.dataset)
+
+    def note(self, message: str) -> None:
+        if self.progress is True:
+            Progress().note(message)
+
+    def retrain(self, plan: Retraining, run: Run, out: Path) -> Run:
+        """Train the models of a plan as those of `run` were trained."""
+        if not self.train:
+            trained = open_run(out / "trained")
+            _keep_plan(plan, out)
+            return trained
+        dataset, learner = self.data_of(run), self.learner_of(run)
+        _keep_plan(plan, out)
+        return self.run(out / "trained", dataset, learner, design="explicit", masks=plan.masks, seed=plan.seed)
+
+
+def only(runs: list[Run], name: str) -> Run:
+    """The one run that an experiment is about."""
+    if len(runs) != 1:
+        raise InputError(f"The experiment {name} is about one run. Got {len(runs)}.")
+    return runs[0]
+
+
+def _keep_plan(plan: Retraining, out: Path) -> None:
+    """Write the plan, or refuse a directory that holds models of another one."""
+    path, document = out / "plan.json", plan.to_json()
+    if path.is_file() and any((out / "trained" / "trials").glob("*.parquet")):
+        there = json.loads(path.read_bytes())
+        if there == document:
+            return
+        names = sorted({*there["settings"], *document["settings"]})
+        differ = [name for name in names if there["settings"].get(name) != document["settings"].get(name)] or ["masks"]
+        raise RunMismatchError(
+            f"{out} holds models of another plan, which differs in {', '.join(differ)}; choose another directory"
+            " (--out), or ask for what is there."
+        )
+    write_whole(path, (json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n").encode())
+
+
+def _note_failures(store: TrialStore) -> None:
+    done = store.scan().numbers.tolist()
+    if not (failures := store.failures(done)):
+        return
+    number, failure = next(iter(failures.items()))
+    if not done:
+        raise TrialsFailedError(f"All {len(failures)} trial(s) failed (trial {number}: {failure.summary}).")
+    warnings.warn(
+        f"{len(failures)} trial(s) failed (trial {number}: {failure.summary}) and are left out; retry_failed"
+        " (--retry-failed) runs just those again.",
+        MemfluenceWarning,
+        stacklevel=4,
+    )

@@ -1,0 +1,168 @@
+"""Consistency (the paper's Fig. 7): would other trials, or another architecture, find the same?
+
+Definition (Sec. 3.5). Two sides with as many trials each are compared at every threshold: the Jaccard index of what
+they select and the average difference of their estimates over what either selects (`findings/agreement.py`), for
+memorization and for influence. For influence a side selects pairs whose training example it finds memorized at `mem`
+itself. The paper's sets for this figure do not ask for one class, its selection of pairs does: both are given.
+
+Sides. The first line compares two disjoint halves of the run, the others one of these halves with as many trials of
+another run (another seed, recipe or architecture), so that all sides are equally noisy, as in the paper (2000 trials
+each). Where another run has fewer trials than half of the first, all sides have that many.
+
+By chance. The same from masks that are dealt out anew on both sides, so that no training example matters; for pairs,
+whom each side finds memorized is kept. A curve says something where it is well above this level.
+
+Variance. Means and standard deviations over `splits` random draws of the sides. Draws share trials: on simulated worlds
+(300 x 200, 1000 trials) their standard deviation is 0.6 to 1.2 times that of fresh trials. It does not hold what
+another training set or learner would give.
+
+Failure cases. Nothing selected: NaN. The index is jumpy where few are selected, as near memorization 1. Sides of a run
+with few trials agree on noise little better than by chance, and the curves say so.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from memfluence.errors import InputError
+from memfluence.experiments._checks import check_same_data
+from memfluence.experiments._result import Result, about
+from memfluence.experiments._splits import Curves, by_chance, check_draws, compared, sides, trials_each
+from memfluence.experiments._statistics import spread
+from memfluence.findings.agreement import Agreement
+from memfluence.runs import Run
+from memfluence.store import unpack
+
+__all__ = ["agreement_table", "mean_sd", "summarize"]
+
+KINDS = ("memorization", "same_class", "any_class")
+LOW = 0.1  # where the paper sees influence become unreliable, and reads off the average difference as well
+
+
+def summarize(
+    run: Run,
+    *others: Run,
+    mem: float = 0.25,
+    infl: float = 0.15,
+    any_class: bool = True,
+    splits: int = 5,
+    permutations: int = 3,
+    trials: int | None = None,
+    keep: float | None = None,
+    seed: int = 0,
+    memory: str | int | None = None,
+) -> Result:
+    """Agreement between two halves of `run`, and between `run` and each of the others, over thresholds.
+
+    `mem` and `infl` are where pairs are counted and the curves are read off; `trials` is how many each side has, as
+    many as possible if left out. `any_class=False` leaves out pairs of two classes, which takes most of the time.
+    """
+    import pandas as pd
+
+    for other in others:
+        check_same_data(run, other)
+    check_draws(splits, permutations)
+    for name, level in (("mem", mem), ("infl", infl)):
+        if not 0 < level <= 1:
+            raise InputError(f"The '{name}' threshold must be above 0 and at most 1. Got {level!r} instead.")
+    each = trials_each(run, others, keep, trials)
+    names = _names(run, others)
+    options: dict[str, Any] = {"mem": mem, "infl": infl, "any_class": any_class, "memory": memory}
+    found: list[list[Curves]] = [[] for _ in names]
+    chance: list[Curves] = []
+    for drawn in sides(run, others, each, splits=splits, keep=keep, seed=seed, memory=memory):
+        if not chance:
+            chance = by_chance(drawn[0], drawn[1], permutations=permutations, seed=seed, **options)
+        for line, side in enumerate(drawn[1:]):
+            found[line].append(compared(drawn[0], side, **options))
+    kinds = KINDS if any_class else KINDS[:2]
+    levels = {kind: (mem,) if kind == "memorization" else (infl, LOW) for kind in kinds}
+    lines = [
+        {
+            "compared": name,
+            "run": str(other.path),
+            "halves": other is run,
+            "test_accuracy": spread(_test_accuracy(other)),
+            **{kind: _read_off(_of(found[line], kind), *levels[kind]) for kind in kinds},
+        }
+        for line, (name, other) in enumerate(zip(names, (run, *others)))
+    ]
+    numbers = {
+        "trials_each": each,
+        "lines": lines,
+        "by_chance": {kind: _read_off(_of(chance, kind), *levels[kind]) for kind in kinds},
+        "spread": f"standard deviation over {splits} draws of {each} trials for each side, which share trials",
+    }
+    tables = [agreement_table(name, kind, _of(found[line], kind)) for line, name in enumerate(names) for kind in kinds]
+    if chance:
+        tables += [agreement_table("by chance", kind, _of(chance, kind)) for kind in kinds]
+    settings = {"mem": mem, "infl": infl, "splits": splits, "permutations": permutations, "keep": keep, "seed": seed}
+    title = f"{about(run.info)}; {each:,} models on each side"
+    return Result("consistency", title, numbers, pd.concat(tables, ignore_index=True), {**settings, "trials": each})
+
+
+def mean_sd(values: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation (n - 1) over the first axis, of what there is; NaN where that is too little."""
+    stacked = np.stack([np.asarray(one, dtype=float) for one in values])  # (draws, thresholds)
+    known = ~np.isnan(stacked)
+    n = known.sum(axis=0)
+    mean = np.where(known, stacked, 0).sum(axis=0) / np.where(n > 0, n, np.nan)
+    squares = np.where(known, (stacked - mean) ** 2, 0).sum(axis=0)
+    return mean, np.sqrt(squares / np.where(n > 1, n - 1, np.nan))
+
+
+def _of(curves: Sequence[Curves], kind: str) -> list[Agreement]:
+    return [getattr(one, kind) for one in curves]
+
+
+def _read_off(found: Sequence[Agreement], *thresholds: float) -> list[dict[str, Any]]:
+    """What the draws say at some of the thresholds."""
+
+    def over(values: Iterable[float]) -> dict[str, float | int]:
+        return spread([value for value in values if not np.isnan(value)])
+
+    rows = []
+    for threshold in thresholds if found else ():
+        k = int(np.searchsorted(found[0].thresholds, threshold))
+        columns = ("first", "second", "shared", "jaccard", "difference")
+        both = ((one.shared[k] / side[k]) for one in found for side in (one.first, one.second) if side[k])
+        rows.append(
+            {"threshold": threshold}
+            | {column: over(float(getattr(one, column)[k]) for one in found) for column in columns}
+            | {"found_again": float(np.mean(list(both) or [np.nan]))}  # of what a side selects, by the other side
+        )
+    return rows
+
+
+def agreement_table(name: str, kind: str, found: Sequence[Agreement]) -> "Any":
+    """One row for each threshold: means over the draws, with standard deviations."""
+    import pandas as pd
+
+    columns: dict[str, Any] = {
+        "compared": name,
+        "quantity": "memorization" if kind == "memorization" else "influence",
+        "same_class": None if kind == "memorization" else kind == "same_class",
+        "threshold": found[0].thresholds,
+    }
+    for column in ("jaccard", "difference", "first", "second", "shared"):
+        columns[column], columns[f"{column}_sd"] = mean_sd(getattr(one, column) for one in found)
+    return pd.DataFrame(columns).astype({"same_class": "boolean"})
+
+
+def _test_accuracy(run: Run) -> np.ndarray:
+    """Of each model, (trials,)."""
+    return np.asarray(unpack(run.trials.test_correct, run.info.n_test).mean(axis=1))
+
+
+def _names(run: Run, others: Sequence[Run]) -> list[str]:
+    """What lines are called: the learner, with as much of the directory as it takes to tell them apart."""
+    runs = (run, *others)
+    learners = [(one.info.learner or {}).get("name") for one in runs]
+    names = [str(learner or one.path.name) for learner, one in zip(learners, runs)]
+    for parts in range(1, 4):
+        if len(set(names)) == len(names):
+            break
+        places = ["/".join(one.path.absolute().parts[-parts:]) for one in runs]
+        names = [f"{learner} ({place})" if learner else place for learner, place in zip(learners, places)]
+    return names if len(set(names)) == len(names) else [f"{name}, run {k}" for k, name in enumerate(names, 1)]

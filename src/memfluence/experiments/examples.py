@@ -1,0 +1,131 @@
+"""Examples by memorization (the paper's Fig. 1): what is memorized not at all, half of the time, and always?
+
+Definition (Sec. 3.1). Training examples with a memorization estimate around 0, 0.5 and 1, class by class.
+
+Selection, so that nobody has to trust ours: each example of a class belongs to the value that its estimate is nearest
+to, and of those the `count` nearest are shown, ties to the lower index. Classes are those asked for, or those in which
+the shown examples come closest to the three values (the farthest of them decides), ties to the first class.
+
+Failure cases. A class may have nobody near a value (one that has a single example has two such values): the place stays
+empty, and a warning says so. With few trials many estimates are equal, and ties decide.
+"""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from memfluence.errors import InputError, MemfluenceWarning
+from memfluence.experiments._checks import check_trials
+from memfluence.experiments._looking import in_words, pictures
+from memfluence.experiments._result import Result, about
+from memfluence.runs import Run
+
+__all__ = ["VALUES", "nearest", "summarize"]
+
+VALUES = (0.0, 0.5, 1.0)
+CLASSES = 3  # shown where none are asked for
+
+
+def summarize(
+    run: Run,
+    *,
+    classes: Sequence[Any] | None = None,
+    count: int = 4,
+    dataset: str | None = None,
+    keep: float | None = None,
+) -> Result:
+    """Up to `count` examples around each value, of classes given by label or name."""
+    import pandas as pd
+
+    check_trials(run)
+    if count < 1:
+        raise InputError(f"The 'count' of examples around each value must be at least 1. Got {count!r} instead.")
+    data = run.dataset(dataset)
+    estimate, codes = run.estimate_memorization(keep), run.label_codes[0]
+    names = data.class_names
+    chosen = _chosen(run, names, classes) if classes else _closest(estimate.value, codes, count)
+    rows: list[dict[str, Any]] = []
+    for code in chosen:
+        groups = nearest(estimate.value, np.flatnonzero(codes == code), count)
+        _warn_of_empty(names[code], groups)
+        rows += [
+            {
+                "class": names[code],
+                "around": value,
+                "index": index,
+                "memorization": float(estimate.value[index]),
+                "stderr": float(estimate.stderr[index]),
+                "accuracy_in": float(estimate.accuracy_in[index]),
+                "accuracy_out": float(estimate.accuracy_out[index]),
+            }
+            for value, group in zip(VALUES, groups)
+            for index in group.tolist()
+        ]
+    images = pictures(data, "train", (row["index"] for row in rows))
+    if not images:
+        for row in rows:
+            row["input"] = in_words(data, "train", row["index"])
+    numbers = {
+        "classes": [names[code] for code in chosen],
+        "values": VALUES,
+        "n_train": run.info.n_train,
+        "near": {  # of all classes
+            f"{value:g}": int((np.abs(estimate.value - value) <= 0.05).sum()) for value in VALUES
+        },
+    }
+    settings = {"classes": list(classes) if classes else None, "count": count, "keep": keep}
+    title = f"{about(run.info)}, {len(run.trials):,} models"
+    return Result("examples", title, numbers, pd.DataFrame(rows), settings, images)
+
+
+def nearest(memorization: np.ndarray, members: np.ndarray, count: int) -> list[np.ndarray]:
+    """For each of `VALUES` the indices of its nearest examples among `members` (ascending), nearest first.
+
+    An example serves the value that it is nearest to, the lower one of two. Estimates that are not there serve none.
+    """
+    known = members[~np.isnan(memorization[members])]
+    distance = np.abs(memorization[known, None] - np.array(VALUES))  # (members, values)
+    serves = distance.argmin(axis=1) if len(known) else np.empty(0, dtype=np.int64)
+    found = []
+    for k in range(len(VALUES)):
+        own = np.flatnonzero(serves == k)
+        found.append(known[own[np.argsort(distance[own, k], kind="stable")[:count]]])
+    return found
+
+
+def _closest(memorization: np.ndarray, codes: np.ndarray, count: int) -> list[int]:
+    """The classes whose shown examples are closest to the values, closest first."""
+    labels = np.unique(codes).tolist()
+    farthest = []
+    for code in labels:
+        groups = nearest(memorization, np.flatnonzero(codes == code), count)
+        full = all(len(group) == count for group in groups)
+        far = (np.abs(memorization[group] - value).max() for value, group in zip(VALUES, groups) if len(group))
+        farthest.append((sum(len(group) == 0 for group in groups), not full, max(far, default=np.inf)))
+    order = sorted(range(len(labels)), key=lambda k: farthest[k])  # stable: ties to the first class
+    return [labels[k] for k in order[:CLASSES]]
+
+
+def _chosen(run: Run, names: Sequence[str], given: Sequence[Any]) -> list[int]:
+    labels = [str(label) for label in run.classes.tolist()]
+    found = []
+    for one in given:
+        places = [k for k, pair in enumerate(zip(labels, names)) if str(one) in pair]
+        if not places or not (run.label_codes[0] == places[0]).any():
+            some = ", ".join(names[:5])
+            raise InputError(f"No training example is of the class {str(one)!r}; classes are called {some}, ...")
+        found.append(places[0])
+    return found
+
+
+def _warn_of_empty(name: str, groups: Sequence[np.ndarray]) -> None:
+    if empty := [f"{value:g}" for value, group in zip(VALUES, groups) if not len(group)]:
+        there = sum(len(group) for group in groups)
+        warnings.warn(
+            f"The class {name!r} has nobody with a memorization around {' or '.join(empty)}, so these places stay empty"
+            f" ({there} of its examples shown).",
+            MemfluenceWarning,
+            stacklevel=3,
+        )

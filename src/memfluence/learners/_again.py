@@ -1,0 +1,45 @@
+"""What is asked of a learner after a run: to be made again from `run.json`, and to show its representations."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from memfluence.datasets import Dataset
+from memfluence.errors import LearnerError
+from memfluence.learners._source import SourcedLearner, resolve
+from memfluence.learners.protocol import Learner, Representation, Representing
+from memfluence.records import Trial, canonical_json
+
+__all__ = ["described", "represent"]
+
+
+def described(description: Mapping[str, Any] | None) -> Learner:
+    """The built-in learner that describes itself so; others have to be given again by their owner."""
+    if description is None:
+        raise LearnerError("the trials were imported, and nobody knows their learner; name it with --learner.")
+    settings = {
+        **description.get("settings", {}),
+        **description.get("recipe", {}),
+        **description.get("options", {}),
+    }
+    name = str(description.get("name"))
+    try:
+        found = resolve(name, settings)
+    except LearnerError:
+        found = None
+    if found is None or canonical_json(found.describe()) != canonical_json(description):
+        raise LearnerError(
+            f"the learner {name!r} is not built in, or has changed, so it cannot be made again from the run; give it"
+            " again with --learner (learner=... in Python)."
+        )
+    return found
+
+
+def represent(learner: Learner, dataset: Dataset, trial: Trial, *, device: str) -> Representation:
+    """What the last layer of the trial's model is given; only networks have one."""
+    inner = learner.learner if isinstance(learner, SourcedLearner) else learner
+    if not isinstance(inner, Representing):
+        raise LearnerError(
+            f"{learner.name} has no last layer whose inputs could be taken; this needs a network: mlp, a built-in one,"
+            " or a torch module with a recipe (file.py:Net@fast)."
+        )
+    return inner.represent(dataset, trial, device=device)

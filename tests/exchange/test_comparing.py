@@ -1,0 +1,135 @@
+"""Comparisons in full: curves against plain sets, ranks by hand, figures and files."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import memfluence as mf
+from exchange.trial_files import TRIALS, trials_file
+from memfluence.cli import main
+from memfluence.errors import InputError
+from memfluence.exchange import compared, rows
+from memfluence.report import comparison_figure, save_comparison
+from memfluence.runs import Run
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> tuple[Run, Run]:
+    mf.import_trials([trials_file(tmp_path / "a.npz")], tmp_path / "a")
+    rng = np.random.default_rng(8)
+    changes = {"train_correct": rng.random((TRIALS, 20)) < 0.7, "test_correct": rng.random((TRIALS, 9)) < 0.6}
+    mf.import_trials([trials_file(tmp_path / "b.npz", **changes)], tmp_path / "b")
+    return mf.open(tmp_path / "a"), mf.open(tmp_path / "b")
+
+
+def selected(run: Run, mem: float, infl: float) -> set[tuple[int, int]]:
+    found = run.find_pairs(mem, infl, permutations=0)
+    return set(zip(found.train_index.tolist(), found.test_index.tolist()))
+
+
+def jaccard(one: set[tuple[int, int]], other: set[tuple[int, int]]) -> float | None:
+    return len(one & other) / len(one | other) if one | other else None
+
+
+def test_curves_of_two_runs_equal_plain_sets(both: tuple[Run, Run]) -> None:
+    found = mf.compare(*both, mem=-0.5, infl=0.1)
+    curve = found["curves"]["influence"]
+    for k, threshold in enumerate(curve["thresholds"]):
+        one, other = (selected(run, -0.5, threshold) for run in both)
+        assert (curve["first"][k], curve["second"][k]) == (len(one), len(other))
+        assert curve["jaccard"][k] == jaccard(one, other)
+    values = [run.memorization().memorization.to_numpy() for run in both]
+    curve = found["curves"]["memorization"]
+    for k, threshold in enumerate(curve["thresholds"]):
+        sets = [set(np.flatnonzero(value >= threshold).tolist()) for value in values]
+        assert curve["shared"][k] == len(sets[0] & sets[1])
+        union = sorted(sets[0] | sets[1])
+        mean = np.abs(values[0] - values[1])[union].mean() if union else None
+        assert curve["difference"][k] == (None if mean is None else pytest.approx(mean))
+    json.dumps(found, allow_nan=False)
+
+
+def test_published_scores_give_the_curves_of_their_run(tmp_path: Path, both: tuple[Run, Run]) -> None:
+    mf.export_published(both[1], tmp_path / "scores.npz")
+    with_file, with_run = (compared(both[0], other, mem=-0.5, infl=0.1) for other in (tmp_path / "scores.npz", both[1]))
+    assert with_file.document["curves"] == with_run.document["curves"]
+    assert with_file.influence is not None
+    assert with_run.influence is not None
+    assert (np.stack(with_file.influence) == np.stack(with_run.influence)).all()
+
+
+def test_published_pairs_give_the_index_from_where_they_were_cut(tmp_path: Path, both: tuple[Run, Run]) -> None:
+    mf.export_published(both[1], tmp_path / "pairs.npz", pairs=True, mem=-0.5, infl=0.1)
+    curve = mf.compare(both[0], tmp_path / "pairs.npz", mem=-0.5, infl=0.1)["curves"]["influence"]
+    assert curve["thresholds"][0] == 0.1
+    assert set(curve["difference"]) == {None}
+    for k, threshold in enumerate(curve["thresholds"]):
+        assert curve["jaccard"][k] == jaccard(*(selected(run, -0.5, threshold) for run in both))
+
+
+def test_ranks_and_what_is_found_by_hand(tmp_path: Path, both: tuple[Run, Run]) -> None:
+    mf.export_published(both[1], tmp_path / "pairs.npz", pairs=True, mem=-0.5, infl=0.1)
+    found = mf.compare(both[0], tmp_path / "pairs.npz", mem=-0.5, infl=0.1)["published_pairs"]
+    codes, matrix = both[0].label_codes, both[0].influence_estimates().block()
+    here = selected(both[0], -0.5, 0.1)
+    assert found["pairs"] == len(found["each"]) > 5
+    for row in found["each"]:
+        i, j = row["train_index"], row["test_index"]
+        members = np.flatnonzero(codes[0] == codes[1][j])
+        order = sorted(members, key=lambda k: -matrix[k, j])
+        assert matrix[order[row["rank"] - 1], j] == matrix[i, j] == row["influence"]
+        assert row["class_size"] == len(members) == 5
+        assert row["found"] == ((i, j) in here)
+    assert found["found"] == len(here & selected(both[1], -0.5, 0.1))
+    assert found["median_rank_by_chance"] == 3
+    assert found["among_first_5_of_class"] == found["pairs"]
+
+
+def test_figures_and_files(tmp_path: Path, both: tuple[Run, Run]) -> None:
+    mf.export_published(both[1], tmp_path / "pairs.npz", pairs=True, mem=-0.5, infl=0.1)
+    mf.export_published(both[1], tmp_path / "scores.npz")
+    for other, panels in ((both[1], 3), (tmp_path / "scores.npz", 3), (tmp_path / "pairs.npz", 3)):
+        found = compared(both[0], other, mem=-0.5, infl=0.1)
+        assert len(comparison_figure(found).axes) == panels
+    written = save_comparison(found, tmp_path / "out")
+    names = ["comparison.json", "comparison.png", "comparison.svg", "published-pairs.parquet"]
+    assert sorted(path.name for path in written) == names
+    assert json.loads((tmp_path / "out" / "comparison.json").read_text()) == found.document
+    import pyarrow.parquet as pq
+
+    assert found.published is not None
+    assert pq.read_table(tmp_path / "out" / "published-pairs.parquet").to_pylist() == rows(found.published.columns())
+    before = {path: path.read_bytes() for path in written}
+    save_comparison(found, tmp_path / "out")
+    assert {path: path.read_bytes() for path in written} == before
+
+
+def test_many_points_are_counted_in_bins(both: tuple[Run, Run]) -> None:
+    found = compared(*both, mem=-0.5, infl=0.1)
+    many = np.random.default_rng(0).random((2, 5000))
+    figure = comparison_figure(type(found)(found.document, (many[0], many[1])))
+    assert figure.axes[0].collections  # a mesh
+
+
+def test_nothing_in_common(tmp_path: Path, both: tuple[Run, Run]) -> None:
+    np.savez(tmp_path / "p.npz", tr_idx=np.empty(0, int), tt_idx=np.empty(0, int), infl=np.empty(0))
+    quiet = compared(both[0], tmp_path / "p.npz", mem=1.0, infl=0.9)
+    assert quiet.document["published_pairs"]["median_rank_in_class"] is None
+    alone = compared(tmp_path / "p.npz")
+    with pytest.raises(InputError, match="nothing in common"):
+        comparison_figure(alone)
+
+
+def test_the_command(tmp_path: Path, both: tuple[Run, Run], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["compare", str(both[0].path), str(both[1].path), "--mem", "0", "--out", str(tmp_path / "out")])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert "curves" not in text
+    assert f"Wrote {tmp_path / 'out' / 'comparison.png'}" in text
+    with pytest.raises(SystemExit) as stop:
+        main(["compare", str(both[0].path), "--out", str(tmp_path / "out")])
+    assert stop.value.code == 2
+    assert "give another run or file to compare with" in capsys.readouterr().err

@@ -1,0 +1,127 @@
+"""From a run to files: the whole way, resumed, refused, and on the command line."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from small_runs import dataset, make_run
+
+import memfluence as mf
+from engines.commands import DATA, LEARNER, memfluence, start
+from memfluence.errors import InputError, LearnerError, RunMismatchError
+from memfluence.store import TrialStore
+
+
+def nearest(x: np.ndarray, y: np.ndarray, seed: int):  # type: ignore[no-untyped-def]
+    """The nearest neighbour among a random nine tenths of what it is given."""
+    rows = np.random.default_rng(seed).permutation(len(x))[: max(1, len(x) * 9 // 10)]
+    return lambda z: y[rows][((z[:, None] - x[rows][None]) ** 2).sum(-1).argmin(1)]
+
+
+@pytest.mark.parametrize("name", ["removal", "utility"])
+def test_an_experiment_leaves_numbers_a_table_and_figures(name: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    given = {"dataset": dataset(), "learner": nearest, "repeats": 2, "progress": False}
+    result = mf.experiment(name, run, **given)
+    where = run.path / "experiments" / name
+    written = {f"{name}{end}" for end in (".json", ".parquet", ".png", ".svg")}
+    assert {path.name for path in where.iterdir()} == {"plan.json", "trained"} | written
+    assert json.loads((where / f"{name}.json").read_text()) == result.to_json()
+    assert result.settings["learner"] == "nearest"
+    assert result.title.endswith("trained with nearest")
+    pd.testing.assert_frame_equal(pd.read_parquet(where / f"{name}.parquet"), result.table)
+    before = {path.name: path.read_bytes() for path in where.iterdir() if path.is_file()}
+    segments = sorted((where / "trained" / "trials").iterdir())
+    mf.experiment(name, run, **given)
+    assert {path.name: path.read_bytes() for path in where.iterdir() if path.is_file()} == before
+    assert sorted((where / "trained" / "trials").iterdir()) == segments
+
+
+@pytest.mark.parametrize("name", ["removal", "utility"])
+def test_models_that_are_there_are_summarized_without_data(name: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    whole = mf.experiment(name, run, dataset=dataset(), learner=nearest, repeats=2, progress=False)
+    assert mf.experiment(name, run, repeats=2, train=False).to_json() == whole.to_json()
+    with pytest.raises(InputError, match="There is no run at"):
+        mf.experiment(name, run, repeats=2, train=False, out=tmp_path / "nothing")
+
+
+def test_another_plan_does_not_go_into_the_same_directory(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    given = {"dataset": dataset(), "learner": nearest, "progress": False}
+    mf.experiment("removal", run, thresholds=[0.3], repeats=2, **given)
+    with pytest.raises(RunMismatchError, match="models of another plan, which differs in repeats"):
+        mf.experiment("removal", run, thresholds=[0.3], repeats=3, **given)
+
+
+def test_what_cannot_be_found_out_has_to_be_given(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    with pytest.raises(InputError, match="does not say where its data are"):
+        mf.experiment("removal", run)
+    with pytest.raises(LearnerError, match="imported, and nobody knows their learner; name it with --learner"):
+        mf.experiment("removal", run, dataset=dataset())
+    other = dataset(np.arange(40) // 20)
+    with pytest.raises(RunMismatchError, match="its labels differ"):
+        mf.experiment("removal", run, dataset=other, learner="mlp")
+    with pytest.raises(InputError, match=r"There is no experiment 'removel'; there are .*removal"):
+        mf.experiment("removel", run)
+    with pytest.raises(InputError, match="is about one run"):
+        mf.experiment("removal", run, run)
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    noted = LEARNER.replace("def learn(x, y, seed):", "def learn(x, y, seed):\n    open('trained.log', 'a').write('.')")
+    (tmp_path / "learner.py").write_text(noted)
+    memfluence("run", DATA, "--learner", "learner.py:learn", "--trials", "100", "--out", "run", cwd=tmp_path)
+    return tmp_path
+
+
+REMOVAL = ("experiment", "removal", "run", "--thresholds", "0.2,0.4", "--mem", "0.2", "--repeats", "3")
+AGAIN = ("--learner", "learner.py:learn")
+
+
+def test_stopped_and_resumed_it_trains_only_what_is_missing(here: Path) -> None:
+    memfluence(*REMOVAL, *AGAIN, "--out", "whole", cwd=here)
+    trained = len(Path(here, "trained.log").read_text())
+    process = start(*REMOVAL, *AGAIN, "--out", "stopped", cwd=here, pause=0.8)
+    trials = here / "stopped" / "trained" / "trials"
+    deadline = time.monotonic() + 120
+    while len(Path(here, "trained.log").read_text()) < trained + 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "run the same command to go on" in errors
+    first = TrialStore.open(trials.parent).scan().numbers.tolist()
+    assert 0 < len(first) < 15
+    assert not (here / "stopped" / "removal.json").exists()
+    done = json.loads(memfluence(*REMOVAL, *AGAIN, "--out", "stopped", "--json", cwd=here).stdout)
+    kept = {path.name for path in trials.iterdir()}
+    assert sorted(TrialStore.open(trials.parent).scan().numbers.tolist()) == list(range(15))
+    assert len(kept) >= 2  # what was there and what was missing
+    whole = json.loads((here / "whole" / "removal.json").read_text())
+    assert done == whole
+    for name in ("removal.parquet", "removal.png", "removal.svg"):
+        assert (here / "stopped" / name).read_bytes() == (here / "whole" / name).read_bytes()
+
+
+def test_the_runs_own_builtin_learner_is_made_again(tmp_path: Path) -> None:
+    memfluence("run", DATA, "--set", "epochs=3", "--trials", "60", "--out", "run", cwd=tmp_path)
+    shown = memfluence(*REMOVAL, cwd=tmp_path).stdout
+    assert "memorized at 0.2 or above; their removal costs" in shown
+    there = TrialStore.open(tmp_path / "run" / "experiments" / "removal" / "trained")
+    assert there.info.learner == TrialStore.open(tmp_path / "run").info.learner
+    assert there.info.learner["settings"]["epochs"] == 3  # type: ignore[index]
+
+
+def test_a_learner_from_a_file_has_to_be_given_again(here: Path) -> None:
+    failed = memfluence(*REMOVAL, cwd=here, expect=2)
+    assert "'learn' is not built in" in failed.stderr
+    assert "--learner" in failed.stderr
+    assert not (here / "run" / "experiments").exists()
