@@ -37,7 +37,9 @@ browser:
 		|| command -v google-chrome; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; \
-	else echo "Chromium is missing: the tests of the explorer in a browser are skipped. Install it, or name one in MEMFLUENCE_CHROMIUM."; fi
+	fi || true
+	@command -v "$${MEMFLUENCE_CHROMIUM:-chromium}" chromium-browser google-chrome >/dev/null || echo \
+		"Chromium is missing: the tests of the explorer in a browser are skipped. Install it, or name one in MEMFLUENCE_CHROMIUM."
 
 web:
 	cd web && npm ci --no-fund --no-audit && npm run build
