@@ -33,13 +33,12 @@ unit: $(INSTALLED) browser
 	$(BIN)/python -m pytest
 
 browser:
-	@if [ -n "$$MEMFLUENCE_CHROMIUM" ] || command -v chromium || command -v chromium-browser \
-		|| command -v google-chrome; then :; \
-	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; \
-	fi || true
-	@command -v "$${MEMFLUENCE_CHROMIUM:-chromium}" chromium-browser google-chrome >/dev/null || echo \
-		"Chromium is missing: the tests of the explorer in a browser are skipped. Install it, or name one in MEMFLUENCE_CHROMIUM."
+	@for one in "$$MEMFLUENCE_CHROMIUM" chromium chromium-browser google-chrome; do \
+		if [ -n "$$one" ] && command -v "$$one" >/dev/null; then exit 0; fi; done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium \
+			>/dev/null && exit 0; fi; \
+	echo "Chromium is missing: tests of the explorer in a browser are skipped. Install it, or name one in MEMFLUENCE_CHROMIUM."
 
 web:
 	cd web && npm ci --no-fund --no-audit && npm run build
