@@ -291,8 +291,13 @@ def main() -> None:
         if options.imagenet
         else on_cpu(options.repetitions, options.full_baseline, options.only)
     )
+    commit = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    made = {
+        "commit": subprocess.run(commit, capture_output=True, text=True).stdout.strip(),
+        "repetitions": options.repetitions,
+    }
     options.results.mkdir(parents=True, exist_ok=True)
-    (options.results / name).write_text(json.dumps(results, indent=2) + "\n")
+    (options.results / name).write_text(json.dumps(made | results, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,17 +1,21 @@
 """Mean squared error relative to Algorithm 1 at equal numbers of trials, of every estimator and design that we tried.
 
-    memfluence run digits --trials 20000 --record margin --out runs/digits-20000
+    memfluence run digits --trials 24000 --record margin --out runs/digits-24000
     memfluence run digits --trials 6000 --record margin --design balanced --seed 1 --out runs/digits-balanced
-    python benchmarks/variance.py --digits runs/digits-20000 --balanced runs/digits-balanced \
+    for epochs in 26 27 28 29; do
+        memfluence run digits --trials 3000 --record margin --set epochs=$epochs --out runs/digits-$epochs; done
+    python benchmarks/variance.py --digits runs/digits-24000 --balanced runs/digits-balanced \
+        --earlier runs/digits-26 --earlier runs/digits-27 --earlier runs/digits-28 --earlier runs/digits-29 \
         --cifar100 138=trials.npz --cifar100 247=results/cifar100-resnet9-10-epochs \
         --out benchmarks/results/variance.json --docs docs/variance.md
 
 Three worlds. `longtail`: 300 training and 300 test examples; a model is the nearest kept neighbour (no training noise),
 or that in one of 40 fixed random projections from 8 to 3 dimensions, drawn anew for each trial (much noise); both have
-an exact truth (`exact_truth`). digits: trials judged by others of the same run. CIFAR-100: half of the trials judged by
-the rest. A judge's own variance is subtracted. Influence is within classes. "strong" are pairs whose true influence is
-at least 0.05 in size (not for CIFAR-100, where the judges do not know), "slope" is that of the estimate on the truth
-over strong pairs: 1 without shrinkage.
+an exact truth (`exact_truth`). digits: trials of the first 4000 judged by the 20,000 others of the run. CIFAR-100: half
+of the trials judged by the rest. A judge's own variance is subtracted. Influence is within classes. "strong" are pairs
+whose true influence is at least 0.05 in size (not for CIFAR-100, where the judges do not know), "slope" is that of the
+estimate on the truth over strong pairs: 1 without shrinkage. "checkpoints": the mean outcome after each of the last
+epochs of one training, which a run with fewer epochs and the same seed gives.
 """
 
 import argparse
@@ -56,10 +60,12 @@ class Sample:
     kinds: tuple[Kind, ...]
     labels: tuple[np.ndarray, np.ndarray]
     margins: tuple[np.ndarray, np.ndarray] | None = None  # (trials, n_train), (trials, n_test)
+    earlier: tuple["Sample", ...] = ()  # the same trials after fewer epochs
 
     def rows(self, rows: np.ndarray) -> "Sample":
         margins = None if self.margins is None else (self.margins[0][rows], self.margins[1][rows])
-        return Sample(self.trials.select(rows), self.kinds, self.labels, margins)
+        earlier = tuple(one.rows(rows) for one in self.earlier)
+        return Sample(self.trials.select(rows), self.kinds, self.labels, margins, earlier)
 
     def bits(self, name: str, n: int) -> np.ndarray:
         return np.unpackbits(getattr(self.trials, name), axis=1, count=n, bitorder="little").astype(bool)
@@ -113,7 +119,35 @@ def estimates(sample: Sample) -> dict[str, tuple[Estimate | None, Estimate | Non
             of_memorization(adjusted_memorization(trials, kinds, labels[0], outcome=train)),
             within_classes(adjusted_influence(trials, kinds, *labels, outcome=test), labels),
         )
+        if sample.earlier:
+            found |= of_checkpoints(sample, kept)
         found["normal margins"] = (normal_memorization(sample.margins[0].astype(float), kept), np.empty(0)), None
+    return found
+
+
+def of_checkpoints(sample: Sample, kept: np.ndarray) -> dict[str, tuple[Estimate, Estimate]]:
+    """Right and wrong, and smoothed margins, averaged over the checkpoints of each training."""
+    trials, kinds, labels = sample.trials, sample.kinds, sample.labels
+    every = (sample, *sample.earlier)
+    outcomes = {
+        "": [(one.bits("train_correct", trials.n_train), one.bits("test_correct", trials.n_test)) for one in every],
+        "smoothed, ": [
+            (smoothed(one.margins[0], TRAIN_WIDTH, ~kept), smoothed(one.margins[1], TEST_WIDTH))
+            for one in every
+            if one.margins is not None
+        ],
+    }
+    found = {}
+    for name, both in outcomes.items():
+        train, test = (np.mean([one[side] for one in both], axis=0, dtype=np.float32) for side in (0, 1))
+        found[f"{name}{len(every)} checkpoints"] = (
+            of_memorization(real_memorization(trials, kinds, train)),
+            within_classes(real_influence(trials, kinds, test), labels),
+        )
+        found[f"{name}{len(every)} checkpoints, adjusted"] = (
+            of_memorization(adjusted_memorization(trials, kinds, labels[0], outcome=train)),
+            within_classes(adjusted_influence(trials, kinds, *labels, outcome=test), labels),
+        )
     return found
 
 
@@ -288,6 +322,42 @@ def covariates(sample: Sample, every: int = 7) -> dict[str, float]:
     return {name: float(np.mean(values)) for name, values in left.items()} | {"n": float(len(left["and on the class"]))}
 
 
+def controls(sample: Sample, count: int = 600) -> dict[str, float]:
+    """The share of a test outcome's variance (accuracy 10% to 90%) that a ridge regression on others leaves.
+
+    On trials left out, with the best of six penalties for all test examples: generous to the regression.
+    """
+    trials, (train_labels, test_labels) = sample.trials, sample.labels
+    kept = sample.bits("mask", trials.n_train).astype(np.float32)
+    right = sample.bits("test_correct", trials.n_test).astype(np.float32)
+    accuracy = right.mean(0)
+    kept, centred = kept - kept.mean(0), right - accuracy
+    unsure = np.flatnonzero((accuracy > 0.1) & (accuracy < 0.9))
+    some = np.random.default_rng(0).choice(unsure, min(count, len(unsure)), replace=False)
+    of_all = centred @ centred.T  # (trials, trials)
+    left: dict[str, np.ndarray] = {}
+    for j in some:
+        others = np.flatnonzero((test_labels == test_labels[j]) & (np.arange(trials.n_test) != j))
+        own = train_labels == test_labels[j]
+        kernels = {
+            "all other test outcomes": of_all - np.outer(centred[:, j], centred[:, j]),
+            "those of the class": centred[:, others] @ centred[:, others].T,
+            "the masks of the class": kept[:, own] @ kept[:, own].T,
+        }
+        for name, kernel in kernels.items():
+            errors = np.array([_left_out(kernel, right[:, j], penalty) for penalty in (0.3, 1, 3, 10, 30, 100)])
+            left[name] = left.get(name, 0) + errors / len(some)
+    return {name: float(errors.min()) for name, errors in left.items()} | {"n": float(len(some))}
+
+
+def _left_out(kernel: np.ndarray, y: np.ndarray, penalty: float) -> float:
+    """The mean squared error on trials left out in turn, over that of the mean of the others."""
+    n = len(y)
+    weight = kernel + penalty * np.trace(kernel) / n * np.eye(n)
+    hat = kernel @ np.linalg.inv(weight) + 1 / n  # columns of the kernel are centred
+    return float(np.mean(((y - hat @ y) / (1 - np.diag(hat))) ** 2) / np.mean(((y - y.mean()) * n / (n - 1)) ** 2))
+
+
 def of_run(path: str) -> Sample:
     run = mf.open(path)
     margins = None
@@ -325,9 +395,11 @@ def longtail(noisy: bool) -> dict[str, Any]:
     return found
 
 
-def digits(path: str, balanced: str | None) -> dict[str, Any]:
+def digits(path: str, balanced: str | None, earlier: list[str]) -> dict[str, Any]:
     every = of_run(path)
     judge = judged_by(every.rows(np.arange(4000, len(every.trials))))
+    every.earlier = tuple(map(of_run, earlier))
+    assert all((one.trials.mask == every.trials.mask[: len(one.trials)]).all() for one in every.earlier)
     found: dict[str, Any] = {"judge": len(every.trials) - 4000}
     for number, samples in ((250, 6), (1000, 3)):
         some = [(every.rows(np.arange(k * number, (k + 1) * number)), judge) for k in range(samples)]
@@ -348,7 +420,8 @@ def cifar100(path: str, draws: int = 2) -> dict[str, Any]:
     for draw in range(draws):
         order = np.random.default_rng(draw).permutation(len(every.trials))
         some.append((every.rows(np.sort(order[:half])), judged_by(every.rows(np.sort(order[half:])))))
-    return {f"fixed, {half}": compare(some), "unexplained by accuracies": covariates(every)}
+    unexplained = {"unexplained by accuracies": covariates(every), "unexplained by others": controls(every)}
+    return {f"fixed, {half}": compare(some), **unexplained}
 
 
 def shown(cell: str, found: dict[str, Any]) -> list[str]:
@@ -385,6 +458,14 @@ def tables(results: dict[str, Any]) -> str:
             lines += ["", "Share of a held-out outcome's variance that is left by the model's "]
             lines[-1] += ", ".join(f"{name}: {share:.4f}" for name, share in left.items() if name != "n")
             lines[-1] += f" ({left['n']:.0f} training examples whose held-out accuracy is 10% to 90%)."
+        if "unexplained by others" in found:
+            left = found["unexplained by others"]
+            lines += [
+                "",
+                "Share of a test outcome's variance, on trials left out, that is left by a ridge regression on ",
+            ]
+            lines[-1] += ", ".join(f"{name}: {share:.4f}" for name, share in left.items() if name != "n")
+            lines[-1] += f" ({left['n']:.0f} test examples whose accuracy is 10% to 90%)."
         lines.append("")
     return "\n".join(lines)
 
@@ -398,8 +479,9 @@ HEAD = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--digits", help="a run of digits with margins, 20,000 trials")
+    parser.add_argument("--digits", help="a run of digits with margins, 24,000 trials")
     parser.add_argument("--balanced", help="another with the balanced design, 4000 trials or more")
+    parser.add_argument("--earlier", action="append", default=[], help="like --digits, after fewer epochs; repeatable")
     parser.add_argument("--cifar100", action="append", default=[], metavar="NAME=RUN|FILE.npz")
     parser.add_argument("--no-longtail", action="store_true")
     parser.add_argument("--docs", type=Path, help="write all results into the tables of docs/variance.md")
@@ -410,7 +492,7 @@ def main() -> None:
         work["longtail, noiseless"] = lambda: longtail(False)
         work["longtail, noisy"] = lambda: longtail(True)
     if options.digits:
-        work["digits"] = lambda: digits(options.digits, options.balanced)
+        work["digits"] = lambda: digits(options.digits, options.balanced, options.earlier)
     for given in options.cifar100:
         name, _, path = given.partition("=")
         work[f"CIFAR-100 ({name})"] = lambda path=path: cifar100(path)  # type: ignore[misc]

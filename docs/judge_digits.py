@@ -5,7 +5,6 @@ it in a temporary directory (some five minutes on two cores in all).
 """
 
 import argparse
-import subprocess
 import sys
 import tempfile
 import time
@@ -13,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from make_tables import DOCS, markdown, memfluence, put
+from make_tables import DOCS, commit, markdown, memfluence, put
 from scipy.stats import spearmanr
 from sklearn.neural_network import MLPClassifier
 
@@ -172,12 +171,11 @@ def main() -> None:
     options = parser.parse_args()
     if unknown := set(options.names) - set(TABLES):
         parser.error(f"There is no table {sorted(unknown)[0]}; choose from {', '.join(TABLES)}.")
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=DOCS, stdout=subprocess.PIPE, text=True).stdout
     with tempfile.TemporaryDirectory() as temporary:
         runs = options.runs or Path(temporary)
         for name in options.names or TABLES:
             started = time.monotonic()
-            note = f"`python docs/judge_digits.py {name}`, commit {commit.strip()}, {TRIALS} trials a run."
+            note = f"`python docs/judge_digits.py {name}`, commit {commit()}, {TRIALS} trials a run."
             put(DOCS / "values.md", name, f"{TABLES[name](runs)}\n\n{note}")
             print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
 

@@ -141,6 +141,7 @@ def cifar100(trials: Path, published: Path) -> None:
         corrected = memfluence("pairs", run, "--cross-fit")["summary"]
         plan = memfluence("plan", "--run", run, "--stderr", "0.02", "--jaccard", "0.7", "--fdr", "0.1")
     text = PAGE.format(
+        commit=commit(),
         trials=plan["trials"],
         published=len(theirs),
         tested=found["summary"]["tested"],
@@ -163,6 +164,11 @@ def needed(name: str, target: Row) -> str:
     return f"{name} {target['target']:g}: {target['trials']:,} trials{lemma}"
 
 
+def commit() -> str:
+    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=DOCS, stdout=subprocess.PIPE, text=True)
+    return found.stdout.strip()
+
+
 def memfluence(*arguments: str) -> Any:
     command = [sys.executable, "-m", "memfluence", *arguments, "--json"]
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
@@ -170,9 +176,9 @@ def memfluence(*arguments: str) -> Any:
 
 PAGE = """# CIFAR-100: pairs with error control
 
-Made by `python docs/make_tables.py cifar100 --trials TRIALS.npz --published PAIRS.npz`, from {trials} trials of a
-ResNet-9 (30 epochs, 70% subsets) and the {published:,} pairs that the paper's authors published (ResNet-50, 4000
-trials).
+Made by `python docs/make_tables.py cifar100 --trials TRIALS.npz --published PAIRS.npz` (commit {commit}), from {trials}
+trials of a ResNet-9 (30 epochs, 70% subsets) and the {published:,} pairs that the paper's authors published (ResNet-50,
+4000 trials).
 
 {tested:,} pairs are tested: memorized training examples (0.25 or more) with all test examples of their class. "By
 chance" is the number from permuted masks, memorized set held fixed, with its standard deviation over 20 permutations:
@@ -209,7 +215,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 parser.error("cifar100 needs --trials and --published.")
             cifar100(options.trials, options.published)
         else:
-            put(DOCS / "statistics.md", name, TABLES[name]())
+            note = f"`python docs/make_tables.py {name}`, commit {commit()}."
+            put(DOCS / "statistics.md", name, f"{TABLES[name]()}\n\n{note}")
         print(f"{name}: {time.monotonic() - started:.0f} s", flush=True)
 
 

@@ -6,10 +6,11 @@
 from dataclasses import replace
 
 import numpy as np
+from scipy.stats import hypergeom
 
 from memfluence import designs
-from memfluence.estimators import arms, difference, influence, lemma_bound, lemma_estimate
-from memfluence.estimators.intervals import Z95, newcombe_interval
+from memfluence.estimators import arms, difference, influence, lemma_bound, memorization_of
+from memfluence.estimators.intervals import Z95, wilson_interval
 from memfluence.estimators.significance import score_statistic
 from memfluence.findings import cross_fitted_pairs, high_influence_pairs, pair_stability
 from memfluence.findings._selection import select, tested_blocks
@@ -30,7 +31,10 @@ def ours(x, a, y, b):
 
 
 def newcombe(x, a, y, b):
-    return newcombe_interval(x / a, np.asarray(a), y / b, np.asarray(b))
+    """Newcombe's (1998, Statistics in Medicine 17, 873-890, method 10)."""
+    p, q = x / a, y / b
+    (low_p, high_p), (low_q, high_q) = wilson_interval(p, np.asarray(a)), wilson_interval(q, np.asarray(b))
+    return p - q - np.hypot(p - low_p, high_q - q), p - q + np.hypot(high_p - p, q - low_q)
 
 
 def wald(x, a, y, b):
@@ -248,10 +252,10 @@ def predictions(*, counts=(100, 200, 400, 1000), worlds=12, runs=6, times=4, see
             model = model_of(world, world.trials(count, rng))
             told = model.predict(times * count)
             sets = [selected(world, times * count, rng)[0] for _ in range(runs)]
-            pairs = high_influence_pairs(world.trials(times * count, rng), *world.labelled, permutations=2)
+            by_chance = pairs_by_chance(world, world.trials(times * count, rng))
             index = np.mean([jaccard(one, other) for one, other in zip(sets[::2], sets[1::2])])
             expected.append((told.pairs, told.jaccard, told.by_chance))
-            realised.append((np.mean([len(one) for one in sets]), index, pairs.expected_by_chance))
+            realised.append((np.mean([len(one) for one in sets]), index, by_chance))
         told, real = np.array(expected), np.array(realised)  # (worlds, 3)
         rows.append(
             {"from": count, "to": times * count, "pairs": real[:, 0].mean(), "predicted": told[:, 0].mean()}
@@ -261,6 +265,19 @@ def predictions(*, counts=(100, 200, 400, 1000), worlds=12, runs=6, times=4, see
             | {"by chance": real[:, 2].mean(), "predicted  ": told[:, 2].mean()}
         )
     return rows
+
+
+def pairs_by_chance(world, trials, mem=0.25, infl=0.15):
+    """What permuted masks select on average, exactly: for each pair the tail of a hypergeometric distribution."""
+    kinds, train_labels, test_labels = world.labelled
+    chosen, count = arms(trials, kinds), len(trials)
+    right = np.unpackbits(trials.test_correct, axis=1, count=trials.n_test, bitorder="little").sum(axis=0, dtype=int)
+    total = 0.0
+    for i in np.flatnonzero(memorization_of(chosen).value >= mem):
+        a, of_class = int(chosen.trials_in[i]), right[test_labels == train_labels[i]]
+        least = np.ceil((a * (count - a) * infl + a * of_class) / count - 1e-9)  # x/a - (right - x)/b >= infl
+        total += hypergeom.sf(least - 1, count, of_class, a).sum()
+    return total
 
 
 def model_of(world, trials):
@@ -281,6 +298,12 @@ def jaccard(one, other):
 
 
 # ---- the Lemma
+
+
+def lemma_estimate(trials, kinds):
+    """mu as the Lemma has it, (n_train, n_test), from trials of the design `lemma`; an undefined term is 1/2."""
+    x, a, y, b = influence(trials, kinds).counts()
+    return np.where(a > 0, x / np.maximum(a, 1), 0.5) - np.where(b > 0, y / np.maximum(b, 1), 0.5)
 
 
 def lemma_errors(*, counts=(50, 500, 4000), shares=(0.1, 0.5, 0.7, 0.9), n_train=40, columns=60, work=400_000, seed=0):

@@ -189,7 +189,7 @@ def test_a_judgement(runs: dict[str, mf.Run], capsys: pytest.CaptureFixture[str]
     np.save(tmp_path / "influence.npy", influence)
     np.savez(tmp_path / "chance.npz", scores=np.random.default_rng(0).normal(size=(40, 30)), other=np.zeros(3))
     files = [str(tmp_path / name) for name in ("influence.npy", "chance.npz")]
-    found = json.loads(command(capsys, "judge", path, *files, "--draws", "50", "--json"))
+    found = json.loads(command(capsys, "judge", path, *files, "--json"))
     assert (found["trials"], found["masks"], found["outcome"]) == (120, 40, "correct")
     assert [one["name"] for one in found["scores"]] == files
     first, second = found["scores"]
@@ -197,9 +197,9 @@ def test_a_judgement(runs: dict[str, mf.Run], capsys: pytest.CaptureFixture[str]
     assert first["lds"]["lower"] < first["lds"]["value"] < found["ceiling"]["lds"]["upper"]
     assert second["lds_minus_first"]["value"] == pytest.approx(second["lds"]["value"] - first["lds"]["value"])
     assert [one["named"] for one in first["counterfactual"]] == [1, 2, 3]
-    same = mf.judge(runs["repeats"], influence, draws=50)  # type: ignore[arg-type]
+    same = mf.judge(runs["repeats"], influence)  # type: ignore[arg-type]
     assert same.scores["scores"].lds.value == first["lds"]["value"]
-    text = command(capsys, "judge", path, *files, "--draws", "50")
+    text = command(capsys, "judge", path, *files)
     assert "ceiling" in text
     assert "look too good" in text
 
@@ -210,14 +210,12 @@ def test_a_judgement_of_chosen_trials_and_test_examples(
     path = str(runs["fixed"].path)
     np.save(tmp_path / "scores.npy", np.random.default_rng(0).normal(size=(40, 30)))
     scores = str(tmp_path / "scores.npy")
-    found = json.loads(
-        command(capsys, "judge", path, scores, "--trials", "60:", "--test", "0-9", "--draws", "20", "--json")
-    )
+    found = json.loads(command(capsys, "judge", path, scores, "--trials", "60:", "--test", "0-9", "--json"))
     assert found["trials"] == 60
     assert found["scores"][0]["lds"]["test_examples"] <= 10
     assert found["ceiling"]["lds"] is None
     _, right = bits(runs["fixed"])
-    again = mf.judge(runs["fixed"], scores, trials=(60, None), test=range(10), outcome=right.astype(float), draws=20)
+    again = mf.judge(runs["fixed"], scores, trials=(60, None), test=range(10), outcome=right.astype(float))
     assert again.scores["scores"].lds.value == pytest.approx(found["scores"][0]["lds"]["value"])
     for options, says in (
         (["--trials", "sixty"], "FROM:TO"),

@@ -170,6 +170,10 @@ class Trials:
         return len(self.numbers)
 
     @property
+    def nbytes(self) -> int:
+        return self.mask.nbytes + self.train_correct.nbytes + self.test_correct.nbytes
+
+    @property
     def cluster(self) -> int:
         """Trials are independent of each other unless they share number // cluster."""
         return max(self.repeats, self.block)

@@ -1,20 +1,25 @@
-"""What else a run's trials say, as methods of `Run`: mislabels, train-test near-duplicates, membership, groups."""
+"""What else a run's trials say, as methods of `Run`: how sure pairs are, mislabels, duplicates, membership, groups."""
 
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from memfluence.estimators import Influence, influence
+from memfluence.estimators import Influence, Memory, influence
 from memfluence.findings import (
     Attack,
+    CrossFit,
     Duplicates,
     GroupScores,
     Mislabels,
+    Stability,
+    cross_fitted_pairs,
     group_scores,
     group_trials,
     likely_mislabels,
     membership_attack,
+    pair_stability,
     train_test_duplicates,
+    trials_needed,
 )
 
 if TYPE_CHECKING:
@@ -25,11 +30,14 @@ if TYPE_CHECKING:
 
 __all__ = ["RunFindings"]
 
+READING = 8_000_000  # bytes that the libraries that read take, however few trials there are
+
 
 class RunFindings(Protocol):
     """The part of `Run` that looks for what people act on, and what it needs of the rest."""
 
     store: "TrialStore"
+    memory: Memory
 
     @property
     def info(self) -> "RunInfo": ...
@@ -39,7 +47,37 @@ class RunFindings(Protocol):
     def classes(self) -> np.ndarray: ...
     @property
     def label_codes(self) -> tuple[np.ndarray, np.ndarray]: ...
-    def _check_memory(self, memory: str | int | None) -> None: ...
+    @property
+    def _for_pairs(self) -> tuple[Any, ...]:
+        return self.trials, self.info.kinds, *self.label_codes
+
+    def _capped(self, options: dict[str, Any]) -> dict[str, Any]:
+        """The options with a cap on memory, the run's own where they have none; trials must fit in it, too."""
+        cap = Memory.of(options["memory"]) if options.get("memory") is not None else self.memory
+        self._check_memory(cap)
+        return {**options, "memory": cap}
+
+    def _check_memory(self, memory: Memory) -> None:
+        """Refuse to read trials that do not fit; while they are read, each is held up to four times."""
+        width = sum(-(-n // 8) for n in (self.info.n_train, self.info.n_train, self.info.n_test))
+        if "trials" not in self.__dict__:
+            needed = 4 * self.info.trials * width + READING
+            memory.check(needed, "reading the trials", "a machine that has it")
+
+    def cross_fitted_pairs(self, mem: float = 0.25, infl: float = 0.15, **options: Any) -> CrossFit:
+        """Pairs that each half of the trials selects, with values from the other half: free of selection bias."""
+        options = self._capped(options)
+        return cross_fitted_pairs(*self._for_pairs, mem=mem, infl=infl, **options)
+
+    def pair_stability(self, mem: float = 0.25, infl: float = 0.15, **options: Any) -> Stability:
+        """How the number of pairs, their mean influence and the pairs themselves would vary from run to run."""
+        options = self._capped(options)
+        return pair_stability(*self._for_pairs, mem=mem, infl=infl, **options)
+
+    def trials_needed(self, **targets: Any) -> dict[str, Any]:
+        """How many trials a target takes (`stderr`, `jaccard`, `fdr`), and what multiples of the trials would give."""
+        targets = self._capped(targets)
+        return trials_needed(*self._for_pairs, **targets)
 
     def find_mislabels(self, keep: float | None = None) -> Mislabels:
         """Training examples ranked by how surely held-out models reject their label (`findings/mislabels.py`)."""
@@ -51,6 +89,7 @@ class RunFindings(Protocol):
             len(self.classes),
             self.recorded("train_prediction") if recorded else None,
             keep,
+            memory=self.memory,
         )
 
     def mislabels(self, keep: float | None = None) -> "pd.DataFrame":
@@ -61,7 +100,7 @@ class RunFindings(Protocol):
 
     def find_duplicates(self, infl: float = 0.4, mem: float = 0.25, **options: Any) -> Duplicates:
         """Train-test near-duplicates by their influence; options of `findings.train_test_duplicates`."""
-        self._check_memory(options.get("memory"))
+        options = self._capped(options)
         return train_test_duplicates(self.trials, self.info.kinds, *self.label_codes, mem=mem, infl=infl, **options)
 
     def duplicates(self, infl: float = 0.4, mem: float = 0.25, **options: Any) -> "pd.DataFrame":
@@ -75,6 +114,7 @@ class RunFindings(Protocol):
 
     def attack(self, keep: float | None = None, **options: Any) -> Attack:
         """How well membership can be inferred from recorded log-odds; options of `findings.membership_attack`."""
+        options = self._capped(options)
         return membership_attack(self.trials, self.info.kinds, self.recorded("train_logit"), keep, **options)
 
     def vulnerability_columns(self, found: Attack) -> dict[str, np.ndarray]:
@@ -88,7 +128,7 @@ class RunFindings(Protocol):
 
     def find_groups(self, keep: float | None = None) -> GroupScores:
         """Memorization of each group, and what it adds to the test accuracy, of a run with groups."""
-        return group_scores(self.trials, self.info.kinds, *self.store.groups(), keep)
+        return group_scores(self.trials, self.info.kinds, *self.store.groups(), keep, memory=self.memory)
 
     def groups(self, keep: float | None = None) -> "pd.DataFrame":
         """One row per group: its memorization, and what it adds to the test accuracy."""
@@ -98,11 +138,13 @@ class RunFindings(Protocol):
 
     def group_influence(self, keep: float | None = None) -> Influence:
         """Influence of groups on test examples: all that `influence_estimates` gives, with groups for examples."""
-        return influence(group_trials(self.trials, self.store.groups()[0]), self.info.kinds, keep)
+        grouped = group_trials(self.trials, self.store.groups()[0], self.memory)
+        return influence(grouped, self.info.kinds, keep, memory=self.memory)
 
     def group_influence_columns(self, keep: float | None = None) -> dict[str, np.ndarray]:
         """The influence of every group on every test example as plain columns."""
         names = np.array(self.store.groups()[1])
+        self.memory.check_matrix(len(names), self.info.n_test, 12 * 8 + names.itemsize)
         found = self.group_influence(keep).block_with_errors()  # (groups, n_test) each
         n_test = self.info.n_test
         return {
@@ -116,5 +158,8 @@ class RunFindings(Protocol):
 
     def recorded(self, column: str) -> np.ndarray:
         """An optional column (trials, n) of the stored trials, or an error that says how to record it."""
+        self.memory.check_column(
+            len(self.trials), self.info.n_train if column.startswith("train") else self.info.n_test
+        )
         numbers, values = self.store.read_extra(column)
         return np.asarray(values[np.searchsorted(numbers, self.trials.numbers)])

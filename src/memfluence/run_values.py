@@ -140,7 +140,7 @@ def datamodels(run: Run, test: Any, *, outcome: Outcome = None, keep: float | No
     """
     chosen = chosen_tests(run.info.n_test, test)
     trials = arms(run.trials, run.info.kinds, keep).in_trials
-    return fit_datamodels(trials, _outcomes(run, trials, outcome, chosen), chosen)
+    return fit_datamodels(trials, _outcomes(run, trials, outcome, chosen), chosen, run.memory)
 
 
 def profile(run: Run, test: int, *, outcome: str | np.ndarray = "correct", keep: float | None = None) -> "pd.DataFrame":
@@ -159,8 +159,9 @@ def profile_columns(
     if isinstance(outcome, str) and outcome == "correct":
         found = run.influence_estimates(keep).block_with_errors(test=one)
     else:
-        recorded = recorded_outcome(run.store, run.trials, outcome, "test")
-        found = real_influence(run.trials, run.info.kinds, recorded, keep).block_with_errors(test=one)
+        recorded = recorded_outcome(run.store, run.trials, outcome, "test", run.memory)
+        estimates = real_influence(run.trials, run.info.kinds, recorded, keep, memory=run.memory)
+        found = estimates.block_with_errors(test=one)
     flat = Difference(*(part[:, 0] for part in (found.value, found.stderr, found.lower, found.upper)))
     order = np.argsort(-flat.value, kind="stable")  # NaN last
     return {name: column[order] for name, column in {**_who(run), **_errors("influence", flat)}.items()}
@@ -174,8 +175,6 @@ def judge(
     test: Any = None,
     outcome: Outcome = None,
     keep: float | None = None,
-    draws: int = 1000,
-    seed: int = 0,
 ) -> Judgement:
     """Judge attribution scores (n_train, n_test), or several by name, by trials that they did not use.
 
@@ -186,6 +185,7 @@ def judge(
     given = scores if isinstance(scores, Mapping) else {"scores": scores}
     chosen, shape = chosen_tests(run.info.n_test, test), (run.info.n_train, run.info.n_test)
     matrices = {}
+    run.memory.check_matrix(len(given) * shape[0], shape[1], 8)
     for name, one in given.items():
         matrix = read_scores(Path(one)) if isinstance(one, str | Path) else np.asarray(one)
         if matrix.shape != shape:
@@ -195,7 +195,7 @@ def judge(
     if trials is not None:
         start, stop = (trials[0] or 0), (np.inf if trials[1] is None else trials[1])
         judging = judging.select((judging.numbers >= start) & (judging.numbers < stop))
-    return judge_scores(judging, _outcomes(run, judging, outcome, chosen), matrices, draws=draws, seed=seed)
+    return judge_scores(judging, _outcomes(run, judging, outcome, chosen), matrices, memory=run.memory)
 
 
 def read_scores(path: Path) -> np.ndarray:
@@ -220,6 +220,7 @@ def chosen_outcome(run: Run, outcome: Outcome) -> str:
 
 def _outcomes(run: Run, trials: Trials, outcome: Outcome, test: np.ndarray) -> np.ndarray:
     """Outcomes (trials, tests) of some of the run's trials and test examples."""
+    run.memory.check(8 * len(trials) * len(test), "the outcomes of these test examples", "fewer of them (--test)")
     found = _recorded(run, trials, chosen_outcome(run, outcome) if outcome is None else outcome)
     return unpack(trials.test_correct, trials.n_test)[:, test] if found is None else found[:, test]
 
@@ -232,7 +233,7 @@ def _recorded(run: Run, trials: Trials, outcome: str | np.ndarray) -> np.ndarray
     """Real-valued outcomes (trials, n_test) of some of the run's trials; None for right and wrong."""
     if isinstance(outcome, str) and outcome == "correct":
         return None
-    found = recorded_outcome(run.store, run.trials, outcome, "test")
+    found = recorded_outcome(run.store, run.trials, outcome, "test", run.memory)
     if found.shape != (len(run.trials), run.info.n_test):
         shape = len(run.trials), run.info.n_test
         raise InputError(f"The outcomes must have the shape (trials, n_test) = {shape}. Got {found.shape}.")

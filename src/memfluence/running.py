@@ -135,7 +135,14 @@ def run_trials(
     data = campaign.dataset
     groups = None if campaign.groups is None else (campaign.groups.codes, campaign.groups.names)
     store = TrialStore.create(
-        campaign.out, campaign.info, data.y_train, data.y_test, data.train_ids, data.test_ids, groups
+        campaign.out,
+        campaign.info,
+        data.y_train,
+        data.y_test,
+        data.train_ids,
+        data.test_ids,
+        groups,
+        learners.described_before(campaign.learner),
     )
     store.clean()
     _note_other_versions(store.info.versions, campaign.info.versions)

@@ -37,12 +37,18 @@ __all__ = ["Run", "open_run"]
 
 
 class Run(RunFindings):
-    """Trials on disk, and what they say. It reads them once, when first asked."""
+    """Trials on disk, and what they say. It reads them once, when first asked.
 
-    def __init__(self, store: TrialStore, dataset: Dataset | None = None) -> None:
-        self.store = store
+    `memory` caps what the process may hold, such as "2GB", whatever the run is asked; methods that take a `memory` of
+    their own take it in its place.
+    """
+
+    def __init__(
+        self, store: TrialStore, dataset: Dataset | None = None, *, memory: str | int | Memory | None = None
+    ) -> None:
+        self.store, self.memory = store, Memory.of(memory)
         self._dataset = dataset
-        self._estimates: dict[tuple[float | None, str | int | None, str], Influence] = {}
+        self._estimates: dict[tuple[float | None, Memory, str], Influence] = {}
 
     def __repr__(self) -> str:
         data = self.info.dataset
@@ -60,6 +66,7 @@ class Run(RunFindings):
     @cached_property
     def trials(self) -> Trials:
         """All stored trials, bit-packed. Damaged segments are left out, with a warning that names them."""
+        self._check_memory(self.memory)
         trials, damaged = self.store.read()
         for damage in damaged:
             warnings.warn(
@@ -107,7 +114,7 @@ class Run(RunFindings):
     ) -> dict[str, np.ndarray]:
         """The columns of `memorization` as plain arrays."""
         of = self.store, self.trials, self.info.kinds, self.label_codes[0]
-        found = chosen_memorization(*of, keep, outcome, estimator)
+        found = chosen_memorization(*of, keep, outcome, estimator, self.memory)
         arms = ("accuracy_in", "accuracy_out") if isinstance(found, Memorization) else ("mean_in", "mean_out")
         names = ("stderr", "lower", "upper", *arms, "trials_in", "trials_out")
         return {
@@ -160,7 +167,7 @@ class Run(RunFindings):
             estimates = self.influence_estimates(keep, memory=memory, device=device)
         else:
             of = self.store, self.trials, self.info.kinds, self.label_codes
-            estimates = chosen_influence(*of, keep, outcome, estimator, memory)
+            estimates = chosen_influence(*of, keep, outcome, estimator, self.memory if memory is None else memory)
         if device != "cpu" and (top_k is None or per != "test" or not isinstance(estimates, Influence)):
             raise InputError(f"The device {device!r} serves top_k per test example of 'correct'; leave it out.")
         return ask(
@@ -175,20 +182,14 @@ class Run(RunFindings):
         )
 
     def influence_estimates(
-        self, keep: float | None = None, *, memory: str | int | None = None, device: str = "cpu"
+        self, keep: float | None = None, *, memory: str | int | Memory | None = None, device: str = "cpu"
     ) -> Influence:
         """The estimator behind `influence`, which also gives errors and intervals."""
-        key = (keep, memory, device)
-        if key not in self._estimates:
-            self._check_memory(memory)
-            self._estimates[key] = influence(self.trials, self.info.kinds, keep, memory=memory, device=device)
+        cap = self.memory if memory is None else Memory.of(memory)
+        if (key := (keep, cap, device)) not in self._estimates:
+            self._check_memory(cap)
+            self._estimates[key] = influence(self.trials, self.info.kinds, keep, memory=cap, device=device)
         return self._estimates[key]
-
-    def _check_memory(self, memory: str | int | None) -> None:
-        """Refuse to read trials that do not fit; while they are read, each is held twice."""
-        width = sum(-(-n // 8) for n in (self.info.n_train, self.info.n_train, self.info.n_test))
-        if "trials" not in self.__dict__:
-            Memory.of(memory).check(2 * self.info.trials * width, "reading the trials", "a machine that has it")
 
     def find_pairs(self, mem: float = 0.25, infl: float | None = None, **options: Any) -> findings.Pairs:
         """High-influence pairs with their summary, and how many chance alone would give; labels are codes.
@@ -197,24 +198,8 @@ class Run(RunFindings):
         `null`, `any_dependence`, `same_class`, `keep`, `permutations`, `memory`, `device`
         (`findings.high_influence_pairs`).
         """
-        self._check_memory(options.get("memory"))
+        options = self._capped(options)
         return findings.high_influence_pairs(*self._for_pairs, mem=mem, infl=infl, **options)
-
-    def cross_fitted_pairs(self, mem: float = 0.25, infl: float = 0.15, **options: Any) -> findings.CrossFit:
-        """Pairs that each half of the trials selects, with values from the other half: free of selection bias."""
-        return findings.cross_fitted_pairs(*self._for_pairs, mem=mem, infl=infl, **options)
-
-    def pair_stability(self, mem: float = 0.25, infl: float = 0.15, **options: Any) -> findings.Stability:
-        """How the number of pairs, their mean influence and the pairs themselves would vary from run to run."""
-        return findings.pair_stability(*self._for_pairs, mem=mem, infl=infl, **options)
-
-    def trials_needed(self, **targets: Any) -> dict[str, Any]:
-        """How many trials a target takes (`stderr`, `jaccard`, `fdr`), and what multiples of the trials would give."""
-        return findings.trials_needed(*self._for_pairs, **targets)
-
-    @property
-    def _for_pairs(self) -> tuple[Any, ...]:
-        return self.trials, self.info.kinds, *self.label_codes
 
     def pair_columns(self, pairs: findings.Pairs) -> dict[str, np.ndarray]:
         """Pairs as plain columns (`p_value` and `q_value` with error control), labels as their owner wrote them."""
@@ -283,13 +268,16 @@ class Run(RunFindings):
             "made_by": made_by,
         }
 
-    def report(self, out: str | Path, *, dataset: str | None = None, keep: float | None = None) -> Path:
-        """Write a page with the histogram, the most and least memorized examples and the top pairs; gives its path."""
+    def report(self, out: str | Path, *, dataset: str | None = None, keep: float | None = None, **options: Any) -> Path:
+        """Write the explorer, a folder of plain files that any browser opens, and give the path of its page.
+
+        `dataset` says where the data are, if the run does not; a function `progress` is told the share that is done.
+        """
         from memfluence.report import write_report
 
-        return write_report(self, Path(out), dataset=dataset, keep=keep)
+        return write_report(self, Path(out), dataset=dataset, keep=keep, **options)
 
 
-def open_run(path: str | Path) -> Run:
-    """A run that is on disk."""
-    return Run(TrialStore.open(Path(path)))
+def open_run(path: str | Path, *, memory: str | int | None = None) -> Run:
+    """A run that is on disk; `memory="2GB"` caps what the process may hold."""
+    return Run(TrialStore.open(Path(path)), memory=memory)

@@ -134,6 +134,45 @@ def test_memory_is_capped(shell: Shell) -> None:
     assert Path("capped.npz").read_bytes() == Path("plain.npz").read_bytes()
 
 
+def test_every_command_that_reads_trials_keeps_a_cap(shell: Shell) -> None:
+    """Or refuses it with one sentence; what it says under a cap that it fits in is what it says without."""
+    shell("run", "digits", "--trials", "70", "--record", "prediction,margin,logit", "--out", "run", "--quiet")
+    shell("run", "digits", "--trials", "20", "--groups", "class", "--out", "grouped", "--quiet")
+    for name, design in (("coins", "bernoulli"), ("sizes", "uniform:40")):
+        keep = ("--keep", "0.5") if name == "coins" else ()
+        shell("run", "digits", "--trials", "20", "--design", design, *keep, "--out", name, "--quiet")
+    np.save("scores.npy", np.zeros((600, 1197)))
+    for command in (
+        ["scores", "run"],
+        ["scores", "run", "--estimator", "adjusted"],
+        ["scores", "run", "--outcome", "margin"],
+        ["pairs", "run", "--stability"],
+        ["pairs", "run", "--cross-fit"],
+        ["pairs", "run", "--fdr", "0.1"],
+        ["plan", "--run", "run", "--stderr", "0.1", "--jaccard", "0.5"],
+        ["mislabels", "run"],
+        ["duplicates", "run"],
+        ["attack", "run"],
+        ["groups", "grouped"],
+        ["groups", "grouped", "--influence", "influence.npz"],
+        ["values", "coins"],
+        ["values", "sizes", "--kind", "shapley"],
+        ["values", "run", "--kind", "c-score"],
+        ["profile", "run", "3"],
+        ["datamodels", "run", "--test", "3"],
+        ["judge", "run", "scores.npy"],
+        ["export", "run", "trials.npz", "--trials"],
+        ["report", "run"],
+    ):
+        plain = shell.json(*command)
+        assert shell.json(*command, "--memory", "64GB") == plain, command
+        shell(*command, "--memory", "1MB", code=2)
+        assert shell.errors.count("\n") == 1, command
+        assert "beyond the memory of 1.0 MB; allow at least " in shell.errors, command
+    shell("plan", "digits", "--no-pilot", "--memory", "1GB", code=2)
+    assert "--memory" in shell.errors
+
+
 def test_a_device_for_pairs(shell: Shell) -> None:
     make_run(shell)
     everything = ("pairs", "run", "--mem", "0.1", "--infl", "0.1")
@@ -314,7 +353,7 @@ def test_shards_divide_the_groups(shell: Shell) -> None:
 def test_version_and_help(shell: Shell) -> None:
     assert shell("--version").strip() == "0.1.0"
     assert "memfluence run digits" in shell("--help")
-    for command in ("run", "plan", "status", "scores", "pairs", "report", "compare", "export", "import"):
+    for command in ("run", "plan", "status", "scores", "pairs", "report", "serve", "compare", "export", "import"):
         assert "--json" in shell(command, "--help")
 
 
@@ -386,3 +425,36 @@ def test_groups(shell: Shell, tmp_path: Path) -> None:
     shell("run", DATA, "--trials", "10", "--out", "plain", "--quiet")
     shell("groups", "plain", code=2)
     assert "has no groups" in shell.errors
+
+
+def test_groups_travel_with_exported_trials(shell: Shell) -> None:
+    """Eleven of them, so that their order is not that of their names; an old file without them is told from none."""
+    np.save("sources.npy", np.arange(40) % 11)
+    planned = shell.json("plan", DATA, "--learner", "learner.py:learn", "--groups", "sources.npy", "--no-pilot")
+    assert planned["largest_stderr"] > 0
+    shell("plan", DATA, "--groups", "colour", code=2)
+    assert "no attribute 'colour'" in shell.errors
+    make_run(shell, "--groups", "sources.npy", "--keep", "0.6")
+    shell("plan", "--run", "run", "--groups", "class", code=2)
+    assert "leave out --groups" in shell.errors
+    shell("export", "run", "trials.npz", "--trials")
+    shell("import", "trials.npz", "--out", "again")
+    assert shell.json("groups", "again") == shell.json("groups", "run")
+    assert shell.json("import", "trials.npz", "--out", "run")["added"] == 0
+    with np.load("trials.npz") as file:
+        arrays = dict(file)
+    np.savez("old.npz", **{name: array for name, array in arrays.items() if not name.startswith("group")})
+    shell("import", "old.npz", "--out", "old")
+    shell("groups", "old", code=2)
+    assert "does not say what its groups are; export the trials again" in shell.errors
+    shell("export", "old", "older.npz", "--trials")  # as far as it knows
+    for name, changed, says in (
+        ("group", np.roll(arrays["group"], 1), "kept a part of a group"),
+        ("group", arrays["group"] + 1, "positions in 'group_names'"),
+        ("group_names", arrays["group_names"][:5], "positions in 'group_names'"),
+        ("group", arrays["group"][:3], "has the shape (3,)"),
+    ):
+        np.savez("bad.npz", **{**arrays, name: changed})
+        shell("import", "bad.npz", "--out", "bad", code=2)
+        assert says in shell.errors
+        assert not Path("bad").exists()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import studies
 from memfluence.estimators import difference
-from memfluence.estimators.intervals import Z95, newcombe_interval, wilson_interval
+from memfluence.estimators.intervals import Z95, wilson_interval
 
 # Newcombe (1998), Statistics in Medicine 17, 873-890, Table II, method 10, to the four decimals printed there.
 NEWCOMBE = [
@@ -19,7 +19,7 @@ NEWCOMBE = [
 
 @pytest.mark.parametrize(("x", "a", "y", "b", "lower", "upper"), NEWCOMBE)
 def test_newcombe_published_examples(x, a, y, b, lower, upper):
-    found = newcombe_interval(np.array(x / a), np.array(a), np.array(y / b), np.array(b))
+    found = studies.newcombe(np.array(x), np.array(a), np.array(y), np.array(b))
     assert found == pytest.approx((lower, upper), abs=5e-5)
 
 

@@ -1,5 +1,7 @@
 """The judge: definitions by hand, a world in which the best score and its ceiling are known, and honest intervals."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from bool_trials import make_trials
@@ -27,7 +29,7 @@ class World:
         self.noisy = self.true + rng.normal(scale=1.0, size=self.true.shape)
 
     def judge(self, scores=None, **options):
-        return judge_scores(self.trials, self.outcome, scores or {"true": self.true}, **{"draws": 200, **options})
+        return judge_scores(self.trials, self.outcome, scores or {"true": self.true}, **options)
 
 
 def test_every_number_is_what_its_definition_says(monkeypatch):
@@ -56,7 +58,7 @@ def test_every_number_is_what_its_definition_says(monkeypatch):
 
 def test_the_true_score_reaches_the_ceiling_and_no_more():
     """With noise as large as the signal and two models per mask the reliability is 2/3, and its root is the ceiling."""
-    results = [World(seed, masks=200, repeats=2).judge(draws=20) for seed in range(10)]
+    results = [World(seed, masks=200, repeats=2).judge() for seed in range(10)]
     ceiling = np.mean([one.lds_ceiling.value for one in results])
     reached = np.mean([one.scores["true"].lds.value for one in results])
     assert ceiling == pytest.approx(np.sqrt(2 / 3), abs=0.02)
@@ -78,23 +80,56 @@ def test_better_scores_are_judged_better():
     for what in ("lds", "ranking"):
         true, noisy, chance = (getattr(found[name], what) for name in ("true", "noisy", "chance"))
         assert true.value > noisy.value + 0.1 > chance.value + 0.2
-        assert true.minus(noisy).lower > 0
+        assert true.lower > noisy.upper
     assert abs(found["chance"].lds.value) < 0.05
     assert found["true"].counterfactual[2].value > found["noisy"].counterfactual[2].value > 1.0
-    difference = found["true"].lds.minus(found["noisy"].lds)
-    apart = found["true"].lds.upper - found["true"].lds.lower + found["noisy"].lds.upper - found["noisy"].lds.lower
-    assert difference.upper - difference.lower < apart
+    assert found["true"].lds_minus_first is None
+    difference = found["noisy"].lds_minus_first
+    assert difference.value == pytest.approx(found["noisy"].lds.value - found["true"].lds.value)
+    assert difference.upper < 0
+    assert difference.stderr < found["true"].lds.stderr + found["noisy"].lds.stderr
 
 
 def test_intervals_hold_what_they_promise():
-    """Over worlds, the mean of the judge's own values stands for the truth; intervals may err on the wide side."""
-    found = [World(seed, masks=80).judge({"noisy": World(seed, masks=80).noisy}).scores["noisy"] for seed in range(150)]
-    for means in ([one.lds for one in found], [one.counterfactual[1] for one in found]):
-        truth = np.mean([mean.value for mean in means])
-        covered = np.mean([mean.lower <= truth <= mean.upper for mean in means])
-        assert 0.9 <= covered <= 1.0
-        width = np.mean([mean.upper - mean.lower for mean in means])
-        assert width < 2 * 2 * 1.96 * np.std([mean.value for mean in means])
+    """Over worlds, the mean of the judge's own values stands for the truth; 500 worlds tell coverage to 0.01."""
+    found = []
+    for seed in range(500):
+        world = World(seed, masks=60, repeats=2)
+        found.append(world.judge({"true": world.true, "noisy": world.noisy}, named=(1, 2)))
+    for name, means in {
+        "lds": [one.scores["noisy"].lds for one in found],
+        "difference": [one.scores["noisy"].lds_minus_first for one in found],
+        "named 1": [one.scores["noisy"].counterfactual[1] for one in found],
+        "named 2": [one.scores["noisy"].counterfactual[2] for one in found],
+        "ceiling": [one.lds_ceiling for one in found],
+    }.items():
+        values = np.array([mean.value for mean in means])
+        covered = np.mean([mean.lower <= values.mean() <= mean.upper for mean in means])
+        assert 0.93 <= covered <= 0.98, name
+        said = np.sqrt(np.mean([mean.stderr**2 for mean in means]))
+        assert said == pytest.approx(values.std(ddof=1), rel=0.1), name  # whose own error is 3%
+
+
+def test_blocks_of_masks_count_once():
+    """Every mask four times over, as blocks of four: no surer than the masks by themselves."""
+    world = World(5, masks=50)
+    alone = world.judge({"noisy": world.noisy}).scores["noisy"].lds
+    fourfold = replace(make_trials(np.repeat(world.mask, 4, axis=0), np.zeros((200, TESTS))), block=4)
+    together = judge_scores(fourfold, np.repeat(world.outcome, 4, axis=0), {"noisy": world.noisy}).scores["noisy"].lds
+    assert together.value == pytest.approx(alone.value, abs=1e-3)  # ranks are shared now
+    assert together.stderr == pytest.approx(alone.stderr, rel=0.01)
+    one_block = replace(make_trials(world.mask[:8], np.zeros((8, TESTS))), block=8)
+    assert np.isnan(judge_scores(one_block, world.outcome[:8], {"true": world.true}).scores["true"].lds.upper)
+
+
+def test_one_test_example_is_judged_for_other_masks_alone():
+    """The ranks' own variance: of a correlation r of normal variables about (1 - r^2)^2 / masks."""
+    world = World(6, masks=2000)
+    found = judge_scores(world.trials, world.outcome[:, :1], {"true": world.true[:, :1]}).scores["true"]
+    r = found.lds.value
+    assert found.lds.test_examples == 1
+    assert found.lds.stderr == pytest.approx((1 - r**2) / np.sqrt(2000), rel=0.15)
+    assert np.isnan(found.ranking.upper)  # which is about other test examples
 
 
 def test_no_prediction_counts_as_none_and_no_variation_as_nothing():
@@ -115,9 +150,9 @@ def test_no_prediction_counts_as_none_and_no_variation_as_nothing():
 def test_a_mask_that_lacks_a_model_is_no_trouble():
     world = World(3, masks=50, repeats=3)
     rows = np.delete(np.arange(150), [4, 77, 78])
-    found = judge_scores(world.trials.select(rows), world.outcome[rows], {"true": world.true}, draws=50)
+    found = judge_scores(world.trials.select(rows), world.outcome[rows], {"true": world.true})
     assert (found.masks, found.trials) == (50, 147)
-    whole = world.judge(draws=50)
+    whole = world.judge()
     assert found.lds_ceiling.value == pytest.approx(whole.lds_ceiling.value, abs=0.05)
 
 

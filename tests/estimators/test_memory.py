@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -89,3 +90,21 @@ def test_a_scan_keeps_the_cap():
     done = subprocess.run([sys.executable, "-c", script], check=True, timeout=300, capture_output=True, text=True)
     peak, cap = map(int, re.findall(r"\d+", done.stdout))
     assert peak <= cap
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak is read from Linux")
+def test_whatever_is_asked_keeps_the_cap(tmp_path):
+    """The smallest cap that is not refused is not exceeded, either."""
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("capped_run.py")],
+        cwd=tmp_path,
+        check=True,
+        timeout=600,
+        capture_output=True,
+        text=True,
+    )
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert len(lines) == 11
+    for name, refused, _, peak, cap in lines:
+        assert int(refused) >= 1, name
+        assert int(peak) <= int(cap), name

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 
 from memfluence.datasets import Dataset, from_arrays
 from memfluence.learners import Learner
@@ -65,6 +66,14 @@ def outcomes(
     failures = [result for result in found if isinstance(result, Failure)]
     assert not failures, failures[0].message + failures[0].traceback
     return [result for result in found if isinstance(result, Outcome)]
+
+
+def in_batches(rows: torch.Tensor, batch: int) -> list[torch.Tensor]:
+    """The batches of an epoch, as a torch user would write them; the last two are evened out if the last is tiny."""
+    parts = list(rows.split(batch))
+    if len(parts) > 1 and (len(parts[-1]) == 1 or 8 * len(parts[-1]) < batch):
+        parts[-2:] = torch.cat(parts[-2:]).tensor_split(2)
+    return parts
 
 
 def same_bits(first: Outcome, second: Outcome) -> bool:

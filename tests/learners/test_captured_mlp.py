@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from learner_worlds import EVERYTHING, arrays, clouds, outcomes, random_trials, results, same_bits, trial_of
+from learner_worlds import EVERYTHING, arrays, clouds, in_batches, outcomes, random_trials, results, same_bits, trial_of
 from torch import nn
 
 from memfluence.datasets import Dataset, from_arrays
@@ -232,7 +232,7 @@ def twin_scores(settings: MLP, dataset: Dataset, trial: Trial) -> np.ndarray:
     draws = torch.empty(settings.epochs, len(kept)).uniform_(generator=order)
     optimizer = torch.optim.SGD(model.parameters(), lr=settings.rate, momentum=settings.momentum)
     for epoch in range(settings.epochs):
-        for rows in kept[draws[epoch].argsort(stable=True)].split(settings.batch):
+        for rows in in_batches(kept[draws[epoch].argsort(stable=True)], settings.batch):
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
             optimizer.step()
@@ -242,7 +242,9 @@ def twin_scores(settings: MLP, dataset: Dataset, trial: Trial) -> np.ndarray:
 
 
 @pytest.mark.parametrize("hidden", [(), (16,), (12, 9)])
-@pytest.mark.parametrize("size", [24, 28, 5, 1])  # full batches, a smaller one at the end, a subset below a batch
+@pytest.mark.parametrize(
+    "size", [24, 28, 25, 9, 5, 1]
+)  # full batches, a smaller one or one left over at the end, a subset below a batch
 def test_training_equals_plain_torch(hidden: tuple[int, ...], size: int) -> None:
     settings, data, trials = replace(SETTINGS, hidden=hidden), ranged(), random_trials([size] * 3)
     training, train, test = on_cpu(settings, data, 3, size)
@@ -253,7 +255,9 @@ def test_training_equals_plain_torch(hidden: tuple[int, ...], size: int) -> None
         np.testing.assert_allclose(found[k], twin_scores(settings, data, trial), **CLOSE)
 
 
-@pytest.mark.parametrize(("size", "widths"), [(28, [8, 8, 8, 4]), (24, [8, 8, 8]), (5, [5]), (8, [8])])
+@pytest.mark.parametrize(
+    ("size", "widths"), [(28, [8, 8, 8, 4]), (24, [8, 8, 8]), (5, [5]), (8, [8]), (25, [8, 8, 5, 4]), (9, [5, 4])]
+)
 def test_every_epoch_is_a_permutation_of_the_kept_examples(
     size: int, widths: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

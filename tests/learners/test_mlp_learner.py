@@ -10,11 +10,12 @@ import pandas as pd
 import pytest
 import scipy.sparse
 import torch
-from learner_worlds import EVERYTHING, arrays, clouds, outcomes, random_trials, results, same_bits, trial_of
+from learner_worlds import EVERYTHING, arrays, clouds, in_batches, outcomes, random_trials, results, same_bits, trial_of
 
-from memfluence.datasets import Dataset, from_arrays
+from memfluence.datasets import Dataset, from_arrays, load
 from memfluence.errors import LearnerError
 from memfluence.learners import MLP, mlp
+from memfluence.learners._torch.minibatches import batch_sizes
 from memfluence.records import Failure, Trial
 
 # Float32 rounding over a few hundred steps; the scores themselves are of the order of 1 to 10.
@@ -49,7 +50,7 @@ def twin_scores(settings: MLP, dataset: Dataset, trial: Trial) -> np.ndarray:
     optimizer = torch.optim.SGD(model.parameters(), lr=settings.rate, momentum=settings.momentum)
     for _ in range(settings.epochs):
         rows = torch.from_numpy(order.permutation(trial.kept))
-        for batch in rows.split(settings.batch):
+        for batch in in_batches(rows, settings.batch):
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(x[batch]), y[batch]).backward()
             optimizer.step()
@@ -90,6 +91,8 @@ def test_equals_plain_torch(hidden: tuple[int, ...], value_range: tuple[float, f
         pytest.param([24, 23, 17, 16, 9, 8, 7, 1], id="every way to end an epoch"),
         pytest.param([1, 40, 8], id="from one example to all"),
         pytest.param([16, 32], id="full batches only"),
+        pytest.param([33, 25, 17, 9], id="one example left over"),
+        pytest.param([33, 32, 31, 23, 15], id="one of several has one left over"),
     ],
 )
 @pytest.mark.parametrize("value_range", [None, (-10.0, 10.0)])
@@ -99,6 +102,37 @@ def test_subsets_of_different_sizes_are_exact(sizes: list[int], value_range: tup
     found = batched_scores(settings, data, trials)
     for trial in trials:
         np.testing.assert_allclose(found[trial.number], twin_scores(settings, data, trial), **TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("size", "batch", "expected"),
+    [
+        (1, 64, [1]),
+        (7, 64, [7]),
+        (64, 64, [64]),
+        (65, 64, [33, 32]),
+        (71, 64, [36, 35]),
+        (72, 64, [64, 8]),
+        (129, 64, [64, 33, 32]),
+        (420, 64, [64] * 6 + [36]),
+        (9, 8, [5, 4]),
+        (10, 8, [8, 2]),
+        (3, 2, [2, 1]),
+        (5, 1, [1] * 5),
+        (5, 5, [5]),
+    ],
+)
+def test_a_handful_left_over_shares_with_the_batch_before(size: int, batch: int, expected: list[int]) -> None:
+    assert batch_sizes(size, batch) == expected == [len(part) for part in in_batches(torch.arange(size), batch)]
+
+
+def test_one_example_more_does_no_harm() -> None:
+    """Of 64 and 65 digits; the second once trained half of all steps on a single one, to an accuracy of 43%."""
+    data = load("digits")
+    found = outcomes(MLP(), data, random_trials([64] * 16 + [65] * 16, data.n_train), ())
+    accuracy = np.array([one.test_correct.mean() for one in found])
+    assert accuracy[16:].min() > 0.7
+    assert accuracy[16:].mean() > accuracy[:16].mean() - 0.02
 
 
 @pytest.mark.parametrize("value_range", [None, (-10.0, 10.0)])

@@ -25,7 +25,7 @@ from memfluence.learners._torch.images import load_images
 from memfluence.learners._torch.trainer import Trainer
 from memfluence.learners.network import Network
 from memfluence.learners.recipes import LEARNER_PRESETS, PRESETS, Recipe
-from memfluence.learners.schedules import rates, step_shape
+from memfluence.learners.schedules import rates
 from memfluence.records import Failure, Outcome, Trial
 from memfluence.seeding import integer_seed
 
@@ -118,16 +118,16 @@ def test_trials_of_another_size_or_of_other_data_leave_no_trace() -> None:
         assert same_bits(outcome, outcomes(learner, data, [trial])[0])
 
 
-def test_one_trainer_serves_all_trials_of_a_shape() -> None:
-    """Subsets of 18 to 20 make two batches of 9; one of 17 makes one batch less."""
+def test_one_trainer_serves_all_trials_that_fill_a_batch() -> None:
+    """Of 9 examples; one of 8 makes a smaller batch."""
     learner, data = small(), pictures()
     outcomes(learner, data, kept_trials(20))
     (before,) = learner._trainers.values()
-    outcomes(learner, data, kept_trials(20, 19, 18))
+    outcomes(learner, data, kept_trials(20, 19, 9))
     assert list(learner._trainers.values()) == [before]
     (shared,), (alone,) = outcomes(learner, data, kept_trials(19)), outcomes(small(), data, kept_trials(19))
     assert same_bits(shared, alone)
-    outcomes(learner, data, kept_trials(17))
+    outcomes(learner, data, kept_trials(8))
     assert list(learner._trainers.values()) != [before]
 
 
@@ -200,8 +200,8 @@ def test_alternating_flips_mirror_an_image_in_every_other_epoch() -> None:
     (trial,) = kept_trials(20)
     trainer = make_trainer(epochs=4, batch=10, alternate_flips=True)
     trainer._fill_tables(trial)
-    order = trainer._order.reshape(4, 20).numpy()  # (epochs, kept)
-    flips = trainer._crops[:, 2].reshape(4, 20).numpy()
+    order = trainer._order[:8].reshape(4, 20).numpy()  # (epochs, kept)
+    flips = trainer._crops[:8, 2].reshape(4, 20).numpy()
     by_image = np.take_along_axis(flips, order.argsort(axis=1), axis=1)  # (epochs, kept), one column an image
     assert np.array_equal(by_image[1:], 1 - by_image[:-1])
     assert 0 < by_image[0].sum() < 20  # some begin flipped, some not
@@ -342,8 +342,8 @@ def test_muon_trains() -> None:
     (outcome,) = outcomes(learner, data, trials)
     assert outcome.train_correct[outcome.mask].mean() > 0.9
     (trainer,) = learner._trainers.values()
-    np.testing.assert_allclose(trainer._muon_rates.numpy(), 0.1 * (1 - np.arange(40) / 40), rtol=1e-6)
-    np.testing.assert_allclose(trainer._rates.numpy(), rates(learner.recipe, 2), rtol=1e-6)
+    np.testing.assert_allclose(trainer._muon_rates[:40].numpy(), 0.1 * (1 - np.arange(40) / 40), rtol=1e-6)
+    np.testing.assert_allclose(trainer._rates[:40].numpy(), rates(learner.recipe, 2), rtol=1e-6)
 
 
 def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -656,6 +656,25 @@ def test_the_head_computes_in_float32_within_autocast() -> None:
     torch.testing.assert_close(found, reference.last(below.float()), rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("partial_batches", [False, True])
+def test_subsets_of_other_sizes_share_a_captured_step(
+    partial_batches: bool, imitated_graphs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And each is trained as if it were the only one."""
+    pretend_triton(monkeypatch, installed=False)
+    trials = kept_trials(20, 27, 9, 30)
+    trainer = make_trainer(partial_batches=partial_batches)
+    trainer._fill_tables(trials[0])
+    trainer._accelerate()
+    trainer._graph.trainer = trainer  # type: ignore[union-attr]
+    for trial in trials:
+        alone = make_trainer(partial_batches=partial_batches)
+        for one in (alone, trainer):
+            one.train(trial)
+        assert all(torch.equal(found, expected) for found, expected in zip(trainer.scores(), alone.scores()))
+    assert imitated_graphs == [3 * (2 + 3 + 1 + 3)]  # of three epochs each, from one capture
+
+
 def test_every_parameter_is_trained() -> None:
     learner, data, (trial,) = small(weight_decay=0.0), pictures(), kept_trials(20)
     trainer = learner._trainer(data, 20, CPU)
@@ -672,7 +691,7 @@ def test_every_parameter_is_trained() -> None:
 
 def make_trainer(options: dict[str, Any] | None = None, **settings: Any) -> Trainer:
     recipe, options = replace(PLAIN, **settings), options or {"width": 4}
-    return Trainer("resnet9", options, recipe, load_images(pictures(), recipe, CPU), 3, step_shape(recipe, 20), CPU)
+    return Trainer("resnet9", options, recipe, load_images(pictures(), recipe, CPU), 3, recipe.batch, CPU)
 
 
 def test_bfloat16_is_float32_on_a_cpu() -> None:

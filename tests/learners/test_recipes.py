@@ -4,16 +4,25 @@ import dataclasses
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from learner_worlds import pictures
+from torch import nn
 
-from memfluence.errors import LearnerError
+import memfluence as mf
+from memfluence.errors import LearnerError, RunMismatchError
 from memfluence.learners import MLP
 from memfluence.learners._torch.architectures import ARCHITECTURES
 from memfluence.learners.recipes import LEARNER_PRESETS, PRESETS, Recipe, learner_preset, override
 
 PLAIN = Recipe(epochs=10, batch=32, rate=0.1)
+
+
+def linear(in_channels: int, n_classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64 * in_channels, n_classes))
 
 
 @pytest.mark.parametrize(
@@ -165,3 +174,58 @@ def test_fewer_epochs_than_milestones_say_so() -> None:
 def test_recipes_do_not_need_torch() -> None:
     code = "import sys; import memfluence.learners.schedules; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def without(description: dict[str, Any], setting: str) -> dict[str, Any]:
+    return {name: value for name, value in description.items() if name != setting}
+
+
+def test_the_run_of_an_older_recipe_goes_on_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the value that trains as before the setting existed, and no other; the same outcomes as in one go."""
+
+    def run(trials: int, out: Path = tmp_path / "run", **settings: Any) -> mf.Run:
+        recipe = Recipe(epochs=1, batch=10, rate=0.05, precision="float32", **settings)
+        learner = mf.network(linear, recipe=recipe)
+        return mf.run(pictures(), learner=learner, trials=trials, out=out, progress=False)
+
+    with monkeypatch.context() as older:
+        describe = Recipe.describe
+        older.setattr(Recipe, "describe", lambda recipe: without(describe(recipe), "alternate_flips"))
+        older.setattr(Recipe, "before", {})
+        run(2)
+    stored = (tmp_path / "run" / "run.json").read_text()
+    assert "alternate_flips" not in stored
+    with pytest.raises(RunMismatchError, match=r"the learner's recipe.alternate_flips \(False there, True asked\)"):
+        run(4, flip=False, alternate_flips=True)
+    with pytest.raises(RunMismatchError, match=r"the learner.s recipe.flip"):
+        run(4, flip=True)
+    found, expected = run(4).trials, run(4, tmp_path / "one go").trials
+    assert (tmp_path / "run" / "run.json").read_text() == stored.replace('"trials": 2', '"trials": 4')
+    for name in ("numbers", "mask", "train_correct", "test_correct"):
+        assert np.array_equal(getattr(found, name), getattr(expected, name))
+
+
+def test_the_run_of_an_older_mlp_goes_on_in_float32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(trials: int, **settings: Any) -> mf.Run:
+        return mf.run(pictures(), learner=MLP(epochs=1, **settings), trials=trials, out=tmp_path, progress=False)
+
+    with monkeypatch.context() as older:
+        describe = MLP.describe
+
+        def described(learner: MLP) -> dict[str, Any]:
+            found = describe(learner)
+            return found | {"settings": without(found["settings"], "precision")}
+
+        older.setattr(MLP, "describe", described)
+        older.setattr(MLP, "described_before", {})
+        run(2)
+    with pytest.raises(RunMismatchError, match=r"settings.precision \('float32' there, 'auto' asked\)"):
+        run(4)
+    assert len(run(4, precision="float32").trials) == 4
+
+
+def test_what_was_meant_before_is_said_of_settings_that_there_are() -> None:
+    assert set(Recipe.before) <= set(PLAIN.describe())
+    assert {name: getattr(PLAIN, name) for name in Recipe.before} == Recipe.before  # and is their default still
+    (part,) = MLP().described_before.values()
+    assert set(part) <= set(MLP().describe()["settings"])

@@ -22,6 +22,7 @@ from memfluence.cli import (
     _judge,
     _pairs,
     _read,
+    _report,
     _reproduce,
     _run,
     _values,
@@ -51,20 +52,21 @@ app.command("mislabels")(_findings.mislabels)
 app.command("duplicates")(_findings.duplicates)
 app.command("groups")(_findings.groups)
 app.command("attack")(_findings.attack)
-app.command("report")(_read.report)
+app.command("report")(_report.report)
+app.command("serve")(_report.serve)
 app.command("values")(_values.values)
 app.command("profile")(_values.profile)
 app.command("datamodels")(_values.datamodels)
 app.command("judge")(_judge.judge)
-_experiment.app.command("examples")(_experiment_look.examples)
-_experiment.app.command("histogram")(_experiment_look.histogram)
-_experiment.app.command("pairs")(_experiment_look.pairs)
-_experiment.app.command("consistency")(_experiment_look.consistency)
-_experiment.app.command("thresholds")(_experiment_look.thresholds)
-_experiment.app.command("removal")(_experiment_train.removal)
-_experiment.app.command("utility")(_experiment_train.utility)
-_experiment.app.command("last-layer")(_experiment_train.last_layer)
-_experiment.app.command("long-tail")(_experiment_theory.long_tail)
+_experiment.app.command("examples", short_help="Examples by memorization (Fig. 1).")(_experiment_look.examples)
+_experiment.app.command("histogram", short_help="Influence of the pairs (Fig. 3).")(_experiment_look.histogram)
+_experiment.app.command("pairs", short_help="Pairs side by side (Figs. 4-6).")(_experiment_look.pairs)
+_experiment.app.command("consistency", short_help="Do halves and runs agree (Fig. 7).")(_experiment_look.consistency)
+_experiment.app.command("thresholds", short_help="Thresholds that halves agree on.")(_experiment_look.thresholds)
+_experiment.app.command("removal", short_help="Accuracy without the memorized (Fig. 2).")(_experiment_train.removal)
+_experiment.app.command("utility", short_help="What the examples in pairs are good for.")(_experiment_train.utility)
+_experiment.app.command("last-layer", short_help="Retrain the last layer alone (Fig. 8).")(_experiment_train.last_layer)
+_experiment.app.command("long-tail", short_help="The theory itself, on synthetic data.")(_experiment_theory.long_tail)
 app.add_typer(_experiment.app, name="experiment")
 app.command("reproduce")(_reproduce.reproduce)
 app.command("compare")(_exchange.compare)

@@ -59,11 +59,11 @@ def export(
 
     if trials and pairs:
         raise InputError("Choose one of --trials and --pairs; each writes a file of its own.")
-    opened = open_run(run)
+    opened = open_run(run, memory=memory)
     if trials:
         export_trials(opened, file)
     else:
-        export_published(opened, file, pairs=pairs, mem=mem, infl=infl, keep=keep, memory=memory)
+        export_published(opened, file, pairs=pairs, mem=mem, infl=infl, keep=keep)
     if json:
         as_json({"file": str(file), "bytes": file.stat().st_size})
     else:

@@ -32,6 +32,7 @@ def mislabels(
     images: ImagesOption = None,
     data: DataOption = None,
     keep: KeepOption = None,
+    memory: MemoryOption = None,
     json: JsonOption = False,
 ) -> None:
     """Training examples whose label held-out models reject, the likeliest mislabel first.
@@ -41,7 +42,7 @@ def mislabels(
     from memfluence.exchange import rows, write_table
     from memfluence.runs import open_run
 
-    opened = open_run(run)
+    opened = open_run(run, memory=memory)
     found = opened.find_mislabels(keep)
     if images is not None:
         from memfluence.report import mislabels_figure
@@ -97,8 +98,8 @@ def duplicates(
     from memfluence.exchange import rows, write_table
     from memfluence.runs import open_run
 
-    opened = open_run(run)
-    found = opened.find_duplicates(infl, mem, same_class=not any_class, keep=keep, memory=memory)
+    opened = open_run(run, memory=memory)
+    found = opened.find_duplicates(infl, mem, same_class=not any_class, keep=keep)
     if images is not None:
         from memfluence.report import duplicates_figure
 
@@ -142,6 +143,7 @@ def attack(
         str, typer.Option(help="Variances of the log-odds: of each example, pooled, or auto (by the trials).")
     ] = "auto",
     keep: KeepOption = None,
+    memory: MemoryOption = None,
     json: JsonOption = False,
 ) -> None:
     """Infer membership from log-odds (LiRA): how often is a training example of a model recognized as one?
@@ -151,7 +153,7 @@ def attack(
     from memfluence.exchange import rows, write_table
     from memfluence.runs import open_run
 
-    opened = open_run(run)
+    opened = open_run(run, memory=memory)
     found = opened.attack(keep, variance=variance)
     columns = opened.vulnerability_columns(found)
     if out is not None:
@@ -204,13 +206,14 @@ def groups(
         ),
     ] = None,
     keep: KeepOption = None,
+    memory: MemoryOption = None,
     json: JsonOption = False,
 ) -> None:
     """Memorization of each group, and what it adds to the test accuracy; for runs made with --groups."""
     from memfluence.exchange import rows, write_table
     from memfluence.runs import open_run
 
-    opened = open_run(run)
+    opened = open_run(run, memory=memory)
     columns = opened.find_groups(keep).columns()
     if out is not None:
         write_table(columns, out)

@@ -6,7 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
-from memfluence.cli._options import FinestOption, JsonOption, KeepOption, RunArgument, TestsOption, indices
+from memfluence.cli._options import (
+    FinestOption,
+    JsonOption,
+    KeepOption,
+    MemoryOption,
+    RunArgument,
+    TestsOption,
+    indices,
+)
 from memfluence.cli._output import as_json, number, say, table
 from memfluence.errors import InputError
 
@@ -26,8 +34,7 @@ def judge(
     test: TestsOption = None,
     outcome: FinestOption = None,
     keep: KeepOption = None,
-    draws: Annotated[int, typer.Option(min=20, help="Resamples for the intervals.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Of the resamples.")] = 0,
+    memory: MemoryOption = None,
     json: JsonOption = False,
 ) -> None:
     """Judge attribution scores by retraining: do they predict outcomes, name who matters, rank as influence does?"""
@@ -37,7 +44,7 @@ def judge(
 
     if len({str(path) for path in scores}) != len(scores):
         raise InputError("The same scores were given twice; name each file once.")
-    opened = open_run(run)
+    opened = open_run(run, memory=memory)
     found = judge_run(
         opened,
         {str(path): path for path in scores},
@@ -45,8 +52,6 @@ def judge(
         test=indices(test),
         outcome=outcome,
         keep=keep,
-        draws=draws,
-        seed=seed,
     ).to_json()
     by = chosen_outcome(opened, outcome)
     if json:

@@ -16,6 +16,7 @@ __all__ = [
     "DesignOption",
     "DeviceOption",
     "FinestOption",
+    "GroupsOption",
     "InflOption",
     "JsonOption",
     "KeepOption",
@@ -84,6 +85,14 @@ DesignOption = Annotated[
     typer.Option(
         help="fixed, balanced[:block], bernoulli, lemma, repeats[:models per mask], uniform[:smallest subset] or"
         " explicit:FILE."
+    ),
+]
+GroupsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE.npy|NAME",
+        help="Keep or leave out whole groups: a value per training example, 'class', or an attribute of the data.",
+        show_default=False,
     ),
 ]
 SeedOption = Annotated[int, typer.Option(help="Root of all randomness.")]

@@ -55,15 +55,15 @@ def pairs(
         raise InputError("--by and --null belong to --fdr; give a false discovery rate, such as --fdr 0.1.")
     if fdr is not None and (stability or cross_fit):
         raise InputError("--stability and --cross-fit are about thresholds; leave out --fdr.")
-    if (stability or cross_fit) and (memory or device != "cpu"):
-        raise InputError("--memory and --device serve plain pairs; leave them out with --stability and --cross-fit.")
-    opened = open_run(run)
+    if cross_fit and device != "cpu":
+        raise InputError("--device serves plain pairs; leave it out with --cross-fit.")
+    opened = open_run(run, memory=memory)
     options = {"same_class": not any_class, "keep": keep}
     if cross_fit:
         summary, columns, lines = _cross_fitted(opened, mem, 0.15 if infl is None else infl, options)
     else:
         selection: dict[str, Any] = {"fdr": fdr, "null": null, "any_dependence": by, "permutations": permutations}
-        selection |= {"memory": memory, "device": device}
+        selection["device"] = device
         summary, columns, lines = _selected(opened, mem, infl, {**options, **selection})
     if stability:
         spread = opened.pair_stability(mem, 0.15 if infl is None else infl, **options)

@@ -1,14 +1,13 @@
-"""`status`, `scores` and `report`."""
+"""`status` and `scores`."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from memfluence.cli._options import DatasetOption, JsonOption, KeepOption, RunArgument, TableOption
+from memfluence.cli._options import JsonOption, KeepOption, MemoryOption, RunArgument, TableOption
 from memfluence.cli._output import as_json, number, say, table
 
-__all__ = ["report", "scores", "status"]
+__all__ = ["scores", "status"]
 
 _SHOWN = 10  # rows that a person sees; --json and --out give all
 
@@ -51,13 +50,14 @@ def scores(
         str, typer.Option(help="What is averaged: correct, or what was recorded: margin, logit or smoothed.")
     ] = "correct",
     estimator: Annotated[str, typer.Option(help="plain (Algorithm 1) or adjusted (less variance).")] = "plain",
+    memory: MemoryOption = None,
     json: JsonOption = False,
 ) -> None:
     """Memorization of every training example, with standard errors."""
     from memfluence.exchange import rows, write_table
     from memfluence.runs import open_run
 
-    opened = open_run(run)
+    opened = open_run(run, memory=memory)
     columns = opened.memorization_columns(keep, outcome=outcome, estimator=estimator)
     if out is not None:
         write_table(columns, out)
@@ -96,22 +96,3 @@ def scores(
         ),
     )
     say(f"All of them are in {out}." if out else "All of them: --out FILE.csv or --json.")
-
-
-def report(
-    run: RunArgument,
-    out: Annotated[
-        Path | None, typer.Option(help="Directory of the page.  [default: RUN/report]", show_default=False)
-    ] = None,
-    dataset: DatasetOption = None,
-    keep: KeepOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Write a page: histogram, most and least memorized examples, top pairs, with their images."""
-    from memfluence.runs import open_run
-
-    page = open_run(run).report(out or run / "report", dataset=dataset, keep=keep)
-    if json:
-        as_json({"page": str(page)})
-    else:
-        say(f"Open {page}")

@@ -13,11 +13,13 @@ from memfluence.cli._options import (
     DatasetArgument,
     DesignOption,
     DeviceOption,
+    GroupsOption,
     InflOption,
     JsonOption,
     KeepsOption,
     LearnerOption,
     MemOption,
+    MemoryOption,
     RecordOption,
     SeedOption,
     SetOption,
@@ -31,7 +33,7 @@ from memfluence.errors import InputError, TrialsFailedError
 
 __all__ = ["plan", "run"]
 
-_OF_A_NEW_RUN = ("learner", "trials", "design", "seed", "workers", "device", "set_", "record", "pilot")
+_OF_A_NEW_RUN = ("learner", "trials", "design", "groups", "seed", "workers", "device", "set_", "record", "pilot")
 
 
 def run(
@@ -40,14 +42,7 @@ def run(
     trials: TrialsOption = None,
     keep: KeepsOption = None,
     design: DesignOption = "fixed",
-    groups: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE.npy|NAME",
-            help="Keep or leave out whole groups: a value per training example, 'class', or an attribute of the data.",
-            show_default=False,
-        ),
-    ] = None,
+    groups: GroupsOption = None,
     seed: SeedOption = 0,
     out: Annotated[
         Path | None, typer.Option(help="Directory of the run.  [default: runs/DATASET-LEARNER]", show_default=False)
@@ -140,6 +135,7 @@ def plan(
     trials: TrialsOption = None,
     keep: KeepsOption = None,
     design: DesignOption = "fixed",
+    groups: GroupsOption = None,
     seed: SeedOption = 0,
     workers: Annotated[int, typer.Option(help="Worker processes.")] = 1,
     device: DeviceOption = "auto",
@@ -162,6 +158,7 @@ def plan(
     ] = None,
     mem: MemOption = 0.25,
     infl: InflOption = 0.15,
+    memory: MemoryOption = None,
     json: JsonOption = False,
 ) -> None:
     """Say how long a run will take, how much disk and memory, and how sure its scores will be.
@@ -176,12 +173,12 @@ def plan(
         chosen = fractions(keep) or []
         if len(chosen) > 1:
             raise InputError("With --run, --keep chooses one fraction of the run's; give one.")
-        _plan_more(run, {**targets, "mem": mem, "infl": infl, "keep": chosen[0] if chosen else None}, json)
+        _plan_more(run, {**targets, "mem": mem, "infl": infl, "keep": chosen[0] if chosen else None}, memory, json)
         return
     _refuse(
         context,
-        (*targets, "mem", "infl"),
-        "Targets and thresholds are planned from trials that are there; give --run RUN, or leave out",
+        (*targets, "mem", "infl", "memory"),
+        "Targets, thresholds and memory are about trials that are there; give --run RUN, or leave out",
     )
     from memfluence.planning import plan as make_plan
     from memfluence.progress import duration
@@ -194,6 +191,7 @@ def plan(
             trials=trials,
             keep=fractions(keep),
             design=design,
+            groups=groups,
             seed=seed,
             workers=workers,
             device=device,
@@ -227,10 +225,10 @@ def _refuse(context: typer.Context, names: Iterable[str], why: str) -> None:
         raise InputError(f"{why} {', '.join(given)}.")
 
 
-def _plan_more(path: Path, targets: dict[str, Any], json: bool) -> None:
+def _plan_more(path: Path, targets: dict[str, Any], memory: str | None, json: bool) -> None:
     from memfluence.runs import open_run
 
-    found = open_run(path).trials_needed(**targets)
+    found = open_run(path, memory=memory).trials_needed(**targets)
     if json:
         as_json(found)
         return

@@ -5,7 +5,16 @@ from typing import Annotated
 
 import typer
 
-from memfluence.cli._options import FinestOption, JsonOption, KeepOption, RunArgument, TableOption, TestsOption, indices
+from memfluence.cli._options import (
+    FinestOption,
+    JsonOption,
+    KeepOption,
+    MemoryOption,
+    RunArgument,
+    TableOption,
+    TestsOption,
+    indices,
+)
 from memfluence.cli._output import as_json, number, say, table
 from memfluence.errors import InputError
 
@@ -26,6 +35,7 @@ def values(
         typer.Option(help="Utility of no training, for Shapley values.  [default: of a guess]", show_default=False),
     ] = None,
     out: TableOption = None,
+    memory: MemoryOption = None,
     json: JsonOption = False,
 ) -> None:
     """Value of every training example for a test set, or its C-score (held-out accuracy).
@@ -37,7 +47,7 @@ def values(
     from memfluence.run_values import c_score_columns, value_columns
     from memfluence.runs import open_run
 
-    opened = open_run(run)
+    opened = open_run(run, memory=memory)
     if kind == "c-score":
         if test is not None or outcome != "correct" or empty is not None:
             raise InputError("C-scores are about training examples alone; leave out --test, --outcome and --empty.")
@@ -79,6 +89,7 @@ def profile(
     outcome: Annotated[str, typer.Option(help="correct, or a recorded margin or logit.")] = "correct",
     keep: KeepOption = None,
     out: TableOption = None,
+    memory: MemoryOption = None,
     json: JsonOption = False,
 ) -> None:
     """Who helps and who harms one test example: all influences on it, with their errors."""
@@ -86,7 +97,7 @@ def profile(
     from memfluence.run_values import profile_columns
     from memfluence.runs import open_run
 
-    opened = open_run(run)
+    opened = open_run(run, memory=memory)
     columns = profile_columns(opened, test, outcome=outcome, keep=keep)
     if out is not None:
         write_table(columns, out)
@@ -129,6 +140,7 @@ def datamodels(
             metavar="FILE.npz", help="Write test, weights, intercept, alpha, correlation.", show_default=False
         ),
     ] = None,
+    memory: MemoryOption = None,
     json: JsonOption = False,
 ) -> None:
     """Predict outcomes of test examples from which training examples were kept (sparse linear models)."""
@@ -139,7 +151,7 @@ def datamodels(
 
     if out is not None and out.suffix != ".npz":
         raise InputError(f"{out} must end in .npz, which holds the matrix of weights.")
-    opened = open_run(run)
+    opened = open_run(run, memory=memory)
     found = fit(opened, indices(test), outcome=outcome, keep=keep)
     if out is not None:
         names = ("test", "weights", "intercept", "alpha", "correlation")

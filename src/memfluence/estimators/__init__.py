@@ -17,7 +17,7 @@ from memfluence.estimators.datamodels import Datamodels, datamodels
 from memfluence.estimators.influence import Influence, influence
 from memfluence.estimators.intervals import Difference, difference
 from memfluence.estimators.judging import Judged, Judgement, Mean, judge_scores
-from memfluence.estimators.lemma import lemma_bound, lemma_estimate, lemma_trials
+from memfluence.estimators.lemma import lemma_bound, lemma_trials
 from memfluence.estimators.memorization import Memorization, memorization, memorization_of
 from memfluence.estimators.memory import Memory
 from memfluence.estimators.real import (
@@ -72,7 +72,6 @@ __all__ = [
     "joint_counts_reference",
     "judge_scores",
     "lemma_bound",
-    "lemma_estimate",
     "lemma_trials",
     "mean_utility",
     "memorization",

@@ -21,7 +21,7 @@ __all__ = [
     "values_with_errors",
 ]
 
-TRIALS_AT_ONCE = 1024
+CELLS_AT_ONCE = 2**22  # of trials times examples, 32 MB in float64
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +52,9 @@ def mean_utility(
             f"The outcomes must be (trials, n_test) = {(len(trials), trials.n_test)}. Got {outcome.shape}."
         )
     found = np.empty(len(trials))
-    for start in range(0, len(trials), TRIALS_AT_ONCE):
-        some = slice(start, start + TRIALS_AT_ONCE)
+    at_once = max(1, CELLS_AT_ONCE // len(chosen))
+    for start in range(0, len(trials), at_once):
+        some = slice(start, start + at_once)
         part = bits_at(trials.test_correct[some], chosen) if outcome is None else outcome[some][:, chosen]
         found[some] = part.mean(axis=1, dtype=float)
     return found
@@ -91,7 +92,8 @@ def subset_sizes(trials: Trials) -> np.ndarray:
 def sums_kept(trials: Trials, columns: np.ndarray) -> np.ndarray:
     """For each training example, sums of columns (trials, c) over the trials that kept it: (n_train, c)."""
     total = np.zeros((trials.n_train, columns.shape[1]))
-    for start in range(0, len(trials), TRIALS_AT_ONCE):
-        some = slice(start, start + TRIALS_AT_ONCE)
+    at_once = max(1, CELLS_AT_ONCE // max(1, trials.n_train))
+    for start in range(0, len(trials), at_once):
+        some = slice(start, start + at_once)
         total += kept_examples(replace(trials, mask=trials.mask[some])).T @ columns[some]
     return total

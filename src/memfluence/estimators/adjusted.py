@@ -61,6 +61,7 @@ def adjusted_memorization(
     *,
     outcome: np.ndarray | None = None,  # (trials, n_train); None: whether models are right
     shares: Sequence[float] = SHARES,
+    memory: str | int | Memory | None = None,
 ) -> Memorization | RealMemorization:
     """Memorization of every training example; accuracies (or means) in and out are adjusted as well."""
     chosen = arms(trials, kinds, keep)
@@ -68,6 +69,7 @@ def adjusted_memorization(
     plain: Any = memorization_of(chosen) if outcome is None else real_memorization(trials, kinds, outcome, keep)
     rows = np.searchsorted(trials.numbers, chosen.in_trials.numbers)
     mask, correct = chosen.in_trials.mask, chosen.in_trials.train_correct
+    Memory.of(memory).check(*_needed(len(mask), np.bincount(labels).max(), chosen.n_train))
     every = _every_mask(mask, chosen.n_train, design.keep)
     mean, variance = np.full((2, 2, chosen.n_train), np.nan)  # of each side: kept, left out
     for label in np.unique(labels):
@@ -249,6 +251,7 @@ class AdjustedInfluence(Estimates):
     def _fitted(self, label: int) -> tuple[np.ndarray, _Fitted]:
         if self._latest is None or self._latest[0] != label:
             if self._every is None:
+                self.memory.check(*_needed(len(self._trials), np.bincount(self._labels[0]).max(), self.n_train))
                 self._every = _every_mask(self._trials.mask, self.n_train, self._design.keep)
             members = np.flatnonzero(self._labels[1] == label)
             self.memory.check(*_needed(len(self._trials), np.bincount(self._labels[0]).max()))
@@ -278,9 +281,10 @@ def _subset_size(kinds: Sequence[Kind], keep: float | None) -> int | None:
     return next(kind.subset_size for kind in kinds if kind.keep == keep)
 
 
-def _needed(trials: int, features: int) -> tuple[float, str, str]:
-    """For `Memory.check`: the masks of a class and their decomposition in float64, some copies of each."""
-    return 8 * 6 * trials * max(features, 500), "the regression on the masks of a class", "the plain estimator"
+def _needed(trials: int, features: int, n_train: int = 0) -> tuple[float, str, str]:
+    """For `Memory.check`: masks of a class, or of all where they serve, and their decomposition, in some copies."""
+    copies = 14 * max(features, 500) + (4 * n_train if n_train <= ALL_EXAMPLES else 0)
+    return 8 * trials * copies, "the regression on masks", "the plain estimator"
 
 
 def _every_mask(mask: np.ndarray, n_train: int, keep: float) -> list[Masks]:

@@ -15,6 +15,7 @@ from memfluence.estimators._estimates import Estimates
 from memfluence.estimators.adjusted import adjusted_influence, adjusted_memorization
 from memfluence.estimators.influence import influence
 from memfluence.estimators.memorization import Memorization, memorization
+from memfluence.estimators.memory import Memory
 from memfluence.estimators.real import RealMemorization, real_influence, real_memorization, recorded_outcome
 from memfluence.estimators.shrunk import shrunk_influence
 from memfluence.estimators.smoothed import TEST_WIDTH, TRAIN_WIDTH, smoothed
@@ -36,13 +37,14 @@ def chosen_memorization(
     keep: float | None,
     outcome: "str | np.ndarray",
     estimator: str,
+    memory: str | int | Memory | None = None,
 ) -> Memorization | RealMemorization:
     _check(estimator, store)
     if estimator == "shrunk":
         raise InputError("The estimator 'shrunk' is for influence; choose plain or adjusted for memorization.")
-    values = _values(store, trials, outcome, "train")
+    values = _values(store, trials, outcome, "train", memory)
     if estimator == "adjusted":
-        return adjusted_memorization(trials, kinds, labels, keep, outcome=values)
+        return adjusted_memorization(trials, kinds, labels, keep, outcome=values, memory=memory)
     return memorization(trials, kinds, keep) if values is None else real_memorization(trials, kinds, values, keep)
 
 
@@ -54,10 +56,10 @@ def chosen_influence(
     keep: float | None,
     outcome: "str | np.ndarray",
     estimator: str,
-    memory: str | int | None,
+    memory: str | int | Memory | None,
 ) -> Estimates:
     _check(estimator, store)
-    values = _values(store, trials, outcome, "test")
+    values = _values(store, trials, outcome, "test", memory)
     if estimator == "shrunk":
         if values is not None:
             raise InputError("The estimator 'shrunk' is for the outcome 'correct'; leave one of them out.")
@@ -79,13 +81,19 @@ def _check(estimator: str, store: "TrialStore") -> None:
         )
 
 
-def _values(store: "TrialStore", trials: Trials, outcome: "str | np.ndarray", split: str) -> np.ndarray | None:
+def _values(
+    store: "TrialStore",
+    trials: Trials,
+    outcome: "str | np.ndarray",
+    split: str,
+    memory: str | int | Memory | None,
+) -> np.ndarray | None:
     """Outcomes (trials, n), or None for right and wrong, which are counted as bits."""
     if not isinstance(outcome, str) or outcome not in ("correct", "smoothed"):
-        return recorded_outcome(store, trials, outcome, split)
+        return recorded_outcome(store, trials, outcome, split, memory)
     if outcome == "correct":
         return None
-    margin = recorded_outcome(store, trials, "margin", split)
+    margin = recorded_outcome(store, trials, "margin", split, memory)
     if split == "test":
         return smoothed(margin, TEST_WIDTH)
     left_out = np.unpackbits(~trials.mask, axis=1, count=trials.n_train, bitorder="little").astype(bool)

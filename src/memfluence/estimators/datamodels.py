@@ -28,6 +28,7 @@ import numpy as np
 
 from memfluence.errors import InputError
 from memfluence.estimators._values import kept_examples
+from memfluence.estimators.memory import Memory
 from memfluence.records import Trials
 
 __all__ = ["Datamodels", "datamodels"]
@@ -58,6 +59,7 @@ def datamodels(
     trials: Trials,
     outcome: np.ndarray,  # (trials, models)
     test: np.ndarray,  # (models,)
+    memory: str | int | Memory | None = None,
 ) -> Datamodels:
     """Datamodels of some test examples from trials of one kind and what each gave these test examples."""
     if outcome.shape != (len(trials), len(test)) or not np.isfinite(outcome).all():
@@ -66,6 +68,9 @@ def datamodels(
     fitted = unit % HELD_OUT != HELD_OUT - 1  # (trials,)
     if (masks := len(np.unique(unit))) < HELD_OUT * FOLDS:
         raise InputError(f"Datamodels need at least {HELD_OUT * FOLDS} masks, and there are {masks}; run more trials.")
+    n, paths = trials.n_train, 3 * ALPHAS * trials.n_train * len(test)
+    needed = 8 * (8 * len(trials) * n + paths + (2 * n * n if len(trials) > n else 0))
+    Memory.of(memory).check(needed, "masks and the paths of the weights", "fewer test examples or trials")
     mask = kept_examples(trials)  # (trials, n_train)
     values = outcome.astype(np.float64)
     fold = np.where(fitted, unit // HELD_OUT % FOLDS, -1)  # (trials,)

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Difference", "agresti_caffo", "difference", "newcombe_interval", "wilson_interval"]
+__all__ = ["Difference", "agresti_caffo", "difference", "wilson_interval"]
 
 Z95 = 1.959963984540054  # 97.5% quantile of the standard normal distribution
 
@@ -82,16 +82,6 @@ def agresti_caffo(
     r = (p_in * n_in + 1) / (n_in + 2)
     s = (p_out * n_out + 1) / (n_out + 2)
     return np.asarray(r - s), np.asarray(np.sqrt(r * (1 - r) / (n_in + 2) + s * (1 - s) / (n_out + 2)))
-
-
-def newcombe_interval(
-    p_in: np.ndarray, n_in: np.ndarray, p_out: np.ndarray, n_out: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Newcombe's (1998, Statistics in Medicine 17, 873-890, method 10) 95% limits of p_in - p_out, to compare with."""
-    low_in, high_in = wilson_interval(p_in, n_in)
-    low_out, high_out = wilson_interval(p_out, n_out)
-    value = p_in - p_out
-    return value - np.hypot(p_in - low_in, high_out - p_out), value + np.hypot(high_in - p_in, p_out - low_out)
 
 
 def wilson_interval(p: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -17,11 +17,10 @@ and even the true expected outcome correlates with it by its square root only. T
 makes it a bound from above, since that function is concave. The ceiling of `ranking` comes the same way from influence
 estimated on two halves of the masks. Both are exact for Pearson's correlation, good approximations for ranks.
 
-Intervals. 95%, by resampling masks (whole blocks of balanced ones) and test examples at once, independently, with
-replacement (the pigeonhole bootstrap of Owen 2007, which errs on the wide side: by a factor of 1.2 to 1.5 where test
-examples have nothing in common but their masks); ranks are those of all masks. Of `ranking` test examples alone are
-resampled: it holds for these trials. Two scores are judged on the same resamples, so that their difference has an
-interval of its own, which is shorter than the two suggest.
+Intervals. 95%, for other masks and other test examples of the same kind (`_two_way.py`). The influence of a mask on a
+correlation of standardised ranks a and b is a b - r (a^2 + b^2) / 2; the ranks are those of all masks. Of `ranking`
+test examples alone are seen as random: it holds for these trials. `lds_minus_first` is the difference from the first
+score, whose interval is shorter than the two suggest.
 
 Failure cases. A test example whose outcome never varies says nothing and is left out of all means (their number is
 given). A score that makes no difference between masks is no prediction: its correlation counts as 0, for otherwise a
@@ -29,38 +28,23 @@ method could leave out what it finds hard. Of few masks hardly any left out all 
 left out of that counterfactual. If the method used these trials, all of this is too good.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from memfluence.errors import InputError
+from memfluence.estimators._two_way import Mean, Tally
 from memfluence.estimators._values import kept_examples
+from memfluence.estimators.memory import Memory
 from memfluence.records import Trials
-from memfluence.seeding import generator
 
 __all__ = ["Judged", "Judgement", "Mean", "judge_scores"]
 
 TESTS_AT_ONCE = 256
-
-
-@dataclass(frozen=True, eq=False)
-class Mean:
-    """A mean over test examples with its 95% interval; NaN where none can say. `draws` are its bootstrap copies."""
-
-    value: float
-    lower: float
-    upper: float
-    test_examples: int
-    draws: np.ndarray = field(repr=False)  # (draws,)
-
-    def to_json(self) -> dict[str, Any]:
-        return {"value": self.value, "lower": self.lower, "upper": self.upper, "test_examples": self.test_examples}
-
-    def minus(self, other: "Mean") -> "Mean":
-        """The difference of two means over the same resamples."""
-        return _mean(self.value - other.value, self.draws - other.draws, min(self.test_examples, other.test_examples))
+_PerTest = tuple[np.ndarray, np.ndarray]  # (tests,), and the influence of each mask on it, (masks, tests)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +55,7 @@ class Judged:
     counterfactual: Mapping[int, Mean]  # by the number of examples named
     ranking: Mean
     lds_of_test: np.ndarray  # (tests,) NaN where the outcome never varies
+    lds_minus_first: Mean | None  # None for the first score
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +69,7 @@ class Judgement:
     masks: int
 
     def to_json(self) -> dict[str, Any]:
-        """All but single test examples; `lds_minus_first` compares with the first score, on the same resamples."""
-        first = next(iter(self.scores.values()))
+        """All but single test examples."""
         return {
             "trials": self.trials,
             "masks": self.masks,
@@ -99,7 +83,7 @@ class Judgement:
                     "lds": one.lds.to_json(),
                     "ranking": one.ranking.to_json(),
                     "counterfactual": [{"named": k, **mean.to_json()} for k, mean in one.counterfactual.items()],
-                    "lds_minus_first": None if one is first else one.lds.minus(first.lds).to_json(),
+                    "lds_minus_first": None if one.lds_minus_first is None else one.lds_minus_first.to_json(),
                 }
                 for name, one in self.scores.items()
             ],
@@ -112,30 +96,22 @@ def judge_scores(
     scores: Mapping[str, np.ndarray],  # (n_train, tests) each
     *,
     named: Sequence[int] = (1, 2, 3),
-    draws: int = 1000,
-    seed: int = 0,
+    memory: str | int | Memory | None = None,
 ) -> Judgement:
     """Judge scores by trials of one kind that they did not use."""
     first, mask_of_trial = np.unique(trials.numbers // trials.repeats, return_index=True, return_inverse=True)[1:]
     if len(first) < 4:
         raise InputError(f"A judgement needs at least 4 masks, and there are {len(first)}; run more trials.")
-    mask = kept_examples(trials.select(first))  # (masks, n_train)
     tests = outcome.shape[1]
+    at_once = TESTS_AT_ONCE * (6 * len(trials) + 24 * (len(first) + trials.n_train))
+    needed = 8 * (2 * len(first) * trials.n_train + at_once)
+    Memory.of(memory).check(needed, "judging some test examples at a time", "fewer trials (--trials)")
+    mask = kept_examples(trials.select(first))  # (masks, n_train)
     _check(outcome, (len(trials), tests), "outcomes")
     for name, score in scores.items():
         _check(score, (trials.n_train, tests), f"scores {name}")
     cluster = np.unique(trials.numbers[first] // trials.cluster, return_inverse=True)[1]  # (masks,)
-    rng = generator(seed, "resample", 0)
-    clusters = cluster.max() + 1
-    of_mask = rng.multinomial(clusters, np.full(clusters, 1 / clusters), draws)[:, cluster].astype(float)
-    of_test = rng.multinomial(tests, np.full(tests, 1 / tests), draws).astype(float)  # (draws, tests)
-    means: dict[tuple[str, str], _Tally] = {}
-    per_test = {name: np.full(tests, np.nan) for name in scores}
-
-    def tally(name: str, what: str, values: np.ndarray, copies: np.ndarray, columns: slice) -> None:
-        one = means.setdefault((name, what), _Tally(np.zeros(draws), np.zeros(draws)))
-        one.add(values, copies, of_test[:, columns])
-
+    tallies: dict[tuple[str, str], Tally] = defaultdict(lambda: Tally(cluster))
     for start in range(0, tests, TESTS_AT_ONCE):
         columns = slice(start, min(tests, start + TESTS_AT_ONCE))
         models = outcome[:, columns].astype(float)  # (trials, some tests)
@@ -143,62 +119,47 @@ def judge_scores(
         varies = np.ptp(mean, axis=0) > 0  # (some tests,)
         ranks = _ranks(mean)
         if trials.repeats > 1:
-            values, copies = _agreement(models, mask_of_trial, trials.repeats, of_mask)
-            tally("", "lds", np.where(varies, values, np.nan), copies, columns)
+            tallies["", "lds"].add(*_agreement(models, mask_of_trial, trials.repeats), varies)
         influence = _influence(mask, mean)
         halves = [_influence(mask[half::2], mean[half::2]) for half in (0, 1)]
         known = varies & np.isfinite(halves[0]).all(axis=0) & np.isfinite(halves[1]).all(axis=0)
-        values = np.where(known, _correlation(_ranks(halves[0]), _ranks(halves[1])), np.nan)
-        tally("", "ranking", values, values[None], columns)
+        tallies["", "ranking"].add(_correlation(_ranks(halves[0]), _ranks(halves[1]))[0], None, known)
+        of_first: _PerTest | None = None
         for name, score in scores.items():
             tau = score[:, columns].astype(float)  # (n_train, some tests)
-            predicted = _ranks(mask @ tau)
-            values = np.where(varies, _correlation(predicted, ranks), np.nan)
-            per_test[name][columns] = values
-            tally(name, "lds", values, _correlation(predicted, ranks, of_mask), columns)
+            lds = _correlation(_ranks(mask @ tau), ranks)
+            tallies[name, "lds"].add(*lds, varies)
+            if of_first is not None:
+                tallies[name, "minus"].add(lds[0] - of_first[0], lds[1] - of_first[1], varies)
+            of_first = of_first or lds
             for k in named:
-                values, copies = _counterfactual(mask, mean, tau, k, of_mask)
-                tally(name, f"named {k}", np.where(varies, values, np.nan), copies, columns)
-            values = np.where(varies, _correlation(_ranks(tau), _ranks(influence)), np.nan)
-            tally(name, "ranking", values, values[None], columns)
+                tallies[name, f"named {k}"].add(*_counterfactual(mask, mean, tau, k), varies)
+            tallies[name, "ranking"].add(_correlation(_ranks(tau), _ranks(influence))[0], None, varies)
     judged = {
         name: Judged(
-            means[name, "lds"].mean(),
-            {k: means[name, f"named {k}"].mean() for k in named},
-            means[name, "ranking"].mean(),
-            per_test[name],
+            tallies[name, "lds"].mean(),
+            {k: tallies[name, f"named {k}"].mean() for k in named},
+            tallies[name, "ranking"].mean(),
+            np.concatenate(tallies[name, "lds"].values),
+            tallies[name, "minus"].mean() if (name, "minus") in tallies else None,
         )
         for name in scores
     }
-    ceiling = means["", "lds"].mean(trials.repeats) if trials.repeats > 1 else None
-    return Judgement(judged, ceiling, means["", "ranking"].mean(2), len(trials), len(first))
+    ceiling = _ceiling(tallies["", "lds"].mean(), trials.repeats) if trials.repeats > 1 else None
+    return Judgement(judged, ceiling, _ceiling(tallies["", "ranking"].mean(), 2), len(trials), len(first))
 
 
-@dataclass(eq=False)
-class _Tally:
-    """Sums over test examples, and over each resample of them."""
+def _ceiling(agreement: Mean, models: int) -> Mean:
+    """The square root of the reliability of the mean of so many models (or halves) that agree by this much."""
 
-    copies: np.ndarray  # (draws,)
-    weight: np.ndarray  # (draws,)
-    total: float = 0.0
-    count: int = 0
+    def root(r: float) -> float:
+        agreed = np.maximum(0.0, r)
+        return float(np.sqrt(models * agreed / (1 + (models - 1) * agreed)))
 
-    def add(self, values: np.ndarray, copies: np.ndarray, of_test: np.ndarray) -> None:
-        """`values` (tests,), their bootstrap `copies` (draws, tests) and how often each test example was drawn."""
-        known = np.isfinite(values)
-        self.total += float(values[known].sum())
-        self.count += int(known.sum())
-        usable = known & np.isfinite(copies)  # a resample may lack one side of a comparison
-        self.copies += (np.where(usable, copies, 0.0) * of_test).sum(axis=1)
-        self.weight += (usable * of_test).sum(axis=1)
-
-    def mean(self, models: int = 0) -> Mean:
-        """The mean; with `models`, the square root of the reliability of the mean of so many that agree by it."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            value, copies = self.total / self.count if self.count else np.nan, self.copies / self.weight
-            if models:
-                value, copies = (np.sqrt(np.maximum(0.0, models * r / (1 + (models - 1) * r))) for r in (value, copies))
-        return _mean(float(value), copies, self.count)
+    r, value = agreement.value, root(agreement.value)
+    slope = value / (2 * r * (1 + (models - 1) * r)) if r > 0 else float("nan")
+    ends = root(agreement.lower), root(agreement.upper)
+    return Mean(value, slope * agreement.stderr, *ends, agreement.test_examples)
 
 
 def _check(values: np.ndarray, shape: tuple[int, int], name: str) -> None:
@@ -208,12 +169,6 @@ def _check(values: np.ndarray, shape: tuple[int, int], name: str) -> None:
         )
     if not np.isfinite(values).all():
         raise InputError(f"Some of the {name} are not finite; a judgement needs a number for every pair.")
-
-
-def _mean(value: float, draws: np.ndarray, count: int) -> Mean:
-    known = draws[np.isfinite(draws)]
-    lower, upper = np.quantile(known, (0.025, 0.975)) if len(known) else (np.nan, np.nan)
-    return Mean(value, float(lower), float(upper), count, draws)
 
 
 def _mean_by(group: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -230,33 +185,27 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     return np.asarray(rankdata(values, axis=0))
 
 
-def _correlation(first: np.ndarray, second: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
-    """Pearson's of columns of ranks (rows, tests): (tests,), or (draws, tests) under weights (draws, rows).
-
-    It is 0 where one of the two does not vary.
-    """
-    share = np.full((1, len(first)), 1.0) if weights is None else weights
-    share = share / share.sum(axis=1, keepdims=True)  # (draws, rows)
-    first, second = ((ranks - ranks.mean(axis=0)) / len(ranks) for ranks in (first, second))  # between -1 and 1
-    mean_first, mean_second = share @ first, share @ second  # (draws, tests)
-    together = share @ (first * second) - mean_first * mean_second
-    spreads = share @ first**2 - mean_first**2, share @ second**2 - mean_second**2
-    varies = np.minimum(*spreads) > 1e-12  # far above rounding, far below the spread of two different ranks
-    found = np.where(varies, together / np.sqrt(np.where(varies, spreads[0] * spreads[1], 1.0)), 0.0)
-    return found[0] if weights is None else found
+def _correlation(first: np.ndarray, second: np.ndarray) -> _PerTest:
+    """Pearson's of columns of ranks (rows, tests), and each row's influence on it; 0 where one is constant."""
+    varies = (np.ptp(first, axis=0) > 0) & (np.ptp(second, axis=0) > 0)  # (tests,)
+    a, b = (
+        np.where(varies, ranks - ranks.mean(axis=0), 0.0) / np.where(varies, ranks.std(axis=0), 1.0)
+        for ranks in (first, second)
+    )
+    values = (a * b).mean(axis=0)
+    return values, a * b - values * (a**2 + b**2) / 2
 
 
-def _agreement(
-    models: np.ndarray, mask_of_trial: np.ndarray, repeats: int, of_mask: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Mean correlation of two models of one mask, over the masks that have all their models; and its copies."""
-    whole = np.flatnonzero(np.bincount(mask_of_trial) == repeats)
+def _agreement(models: np.ndarray, mask_of_trial: np.ndarray, repeats: int) -> _PerTest:
+    """Mean correlation of two models of one mask, over the masks that have all their models."""
+    counts = np.bincount(mask_of_trial)
+    whole = np.flatnonzero(counts == repeats)
     rows = np.flatnonzero(np.isin(mask_of_trial, whole)).reshape(-1, repeats)  # (masks, repeats)
     ranks = [_ranks(models[rows[:, k]]) for k in range(repeats)]
-    pairs = [(a, b) for a in range(repeats) for b in range(a)]
-    values = np.mean([_correlation(ranks[a], ranks[b]) for a, b in pairs], axis=0)
-    copies = np.mean([_correlation(ranks[a], ranks[b], of_mask[:, whole]) for a, b in pairs], axis=0)
-    return values, copies
+    found = [_correlation(ranks[a], ranks[b]) for a in range(repeats) for b in range(a)]
+    psi = np.zeros((len(counts), models.shape[1]))
+    psi[whole] = np.mean([one[1] for one in found], axis=0) * len(counts) / max(1, len(whole))
+    return np.mean([one[0] for one in found], axis=0), psi
 
 
 def _influence(mask: np.ndarray, mean: np.ndarray) -> np.ndarray:
@@ -267,14 +216,15 @@ def _influence(mask: np.ndarray, mean: np.ndarray) -> np.ndarray:
         return np.asarray(with_it / kept - (mean.sum(axis=0) - with_it) / (len(mask) - kept))
 
 
-def _counterfactual(
-    mask: np.ndarray, mean: np.ndarray, tau: np.ndarray, k: int, of_mask: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Mean outcome with all of the k highest examples minus that with none of them; and its copies."""
+def _counterfactual(mask: np.ndarray, mean: np.ndarray, tau: np.ndarray, k: int) -> _PerTest:
+    """Mean outcome with all of the k highest examples minus that with none of them; NaN where there is no such mask."""
     top = np.argsort(-tau, axis=0, kind="stable")[:k]  # (k, tests)
     kept = mask[:, top].sum(axis=1)  # (masks, tests)
-    sides = [(kept == k).astype(float), (kept == 0).astype(float)]
-    weights = np.concatenate([np.ones((1, len(mask))), of_mask])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        found = [(weights @ (side * mean)) / (weights @ side) for side in sides]
-    return (found[0] - found[1])[0], (found[0] - found[1])[1:]
+    values, psi = np.zeros(mean.shape[1]), np.zeros(mean.shape)
+    for sign, side in ((1, kept == k), (-1, kept == 0)):
+        count = side.sum(axis=0)  # (tests,)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            of_side = (side * mean).sum(axis=0) / count
+            values += sign * of_side
+            psi += sign * side * (mean - of_side) * len(mask) / count
+    return values, psi

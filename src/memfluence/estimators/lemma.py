@@ -11,20 +11,14 @@ there is no such model. Then mu = mu_1 - mu_2 satisfies
 `docs/statistics.md` has the proof, and what its printed version has wrong (a denominator m - n + 1 for n - m + 1;
 S_{T_k} for S_{I_k} in Algorithm 1).
 
-Here and nowhere else is an undefined term 1/2: the product's estimates say NaN.
+An undefined term is 1/2 in the Lemma and in the study that checks it (`tests/studies.py`) alone: estimates say NaN.
 """
 
 import math
-from collections.abc import Sequence
-
-import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators._arms import arms
-from memfluence.estimators.influence import Influence
-from memfluence.records import Kind, Trials
 
-__all__ = ["lemma_bound", "lemma_estimate", "lemma_trials"]
+__all__ = ["lemma_bound", "lemma_trials"]
 
 
 def lemma_bound(n_train: int, subset_size: int, trials: float, *, simple: bool = False) -> float:
@@ -49,12 +43,3 @@ def lemma_trials(keep: float, stderr: float) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if lemma_bound(n, size, middle, simple=True) <= stderr**2 else (middle, high)
     return high
-
-
-def lemma_estimate(trials: Trials, kinds: Sequence[Kind], keep: float | None = None) -> np.ndarray:
-    """mu as the Lemma has it, (n_train, n_test), from trials of the design `lemma`; an undefined term is 1/2."""
-    chosen = arms(trials, kinds, keep)
-    if chosen.shared:
-        raise InputError("The Lemma is about trials of sizes m and m - 1; make them with --design lemma.")
-    x, a, y, b = Influence(chosen).counts()
-    return np.where(a > 0, x / np.maximum(a, 1), 0.5) - np.where(b > 0, y / np.maximum(b, 1), 0.5)

@@ -50,6 +50,10 @@ class Memory:
                 f" {_shown(self.limit)}; allow at least {_shown(_resident() + needed)} (--memory), or choose {instead}."
             )
 
+    def check_column(self, trials: int, examples: int) -> None:
+        """Refuse to read a recorded column that does not fit; it is held three times, and once in float64 when used."""
+        self.check((3 * 2 + 8) * trials * examples, "a recorded outcome of all trials", "right and wrong")
+
     def check_matrix(self, rows: int, columns: int, itemsize: int) -> None:
         """Refuse a matrix of estimates that does not fit, and say how much of it would."""
         fits = int(self.left() // (rows * itemsize)) if rows and self.limit is not None else 0

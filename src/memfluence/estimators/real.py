@@ -219,7 +219,13 @@ def _rows(trials: Trials, arm: Trials) -> np.ndarray:
     return np.searchsorted(trials.numbers, arm.numbers)
 
 
-def recorded_outcome(store: "TrialStore", trials: Trials, outcome: "str | np.ndarray", split: str) -> np.ndarray:
+def recorded_outcome(
+    store: "TrialStore",
+    trials: Trials,
+    outcome: "str | np.ndarray",
+    split: str,
+    memory: str | int | Memory | None = None,
+) -> np.ndarray:
     """Values (trials, n) of a recorded "margin" or "logit" of the training or test examples, or those given."""
     if not isinstance(outcome, str):
         return np.asarray(outcome)
@@ -227,6 +233,7 @@ def recorded_outcome(store: "TrialStore", trials: Trials, outcome: "str | np.nda
         raise InputError(
             f"The 'outcome' must be correct, smoothed, margin, logit or an array. Got {outcome!r} instead."
         )
+    Memory.of(memory).check_column(len(trials), trials.n_train if split == "train" else trials.n_test)
     numbers, values = store.read_extra(f"{split}_{outcome}")
     return np.asarray(values[np.searchsorted(numbers, trials.numbers)])
 

@@ -32,6 +32,8 @@ def export_trials(run: Run, path: str | Path) -> None:
         raise InputError(f"{target} must end in .npz, the format of trials files.")
     trials, info = run.trials, run.info
     extras = {}
+    cells = len(trials) * (2 * info.n_train + info.n_test)
+    run.memory.check((2 + 6 * len(info.record)) * cells, "all trials, unpacked", "a machine that has it")
     for name in info.columns:
         if name.partition("_")[0] in ("train", "test") and name.partition("_")[2] in info.record:
             extras[name] = run.store.read_extra(name)[1]
@@ -47,5 +49,6 @@ def export_trials(run: Run, path: str | Path) -> None:
         plan=str(info.plan["digest"]) if info.plan else None,
         run=asdict(info),
         extras=extras,
+        groups=run.store.groups() if run.store.has_groups else None,
     )
     write_trials_file(target, file)

@@ -148,6 +148,7 @@ def summarize(plan: Retraining, trials: Trials) -> Result:
     title = (
         f"{settings['about']}, memorization from {settings['memorization_from_trials']:,} models;"
         f" {models(there)} a point"
+        + ("; some removals empty classes" if any(settings["emptied_classes"].values()) else "")
     )
     return Result("removal", title, numbers, pd.DataFrame(rows), settings)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators import Arms, Block, Influence, class_members, memorization_of, p_values
+from memfluence.estimators import Arms, Block, Influence, Memory, class_members, memorization_of, p_values
 
 __all__ = ["check_error_control", "p_value_bound", "select", "significant", "tested_blocks"]
 
@@ -32,10 +32,16 @@ def tested_blocks(
 
 
 def select(
-    arms: Arms, train_labels: np.ndarray, test_labels: np.ndarray, mem: float, infl: float, same_class: bool
+    arms: Arms,
+    train_labels: np.ndarray,
+    test_labels: np.ndarray,
+    mem: float,
+    infl: float,
+    same_class: bool,
+    memory: Memory | None = None,
 ) -> tuple[Influence, np.ndarray, np.ndarray]:
     """The whole selection by thresholds: (estimates, train, test)."""
-    estimates = Influence(arms)
+    estimates = Influence(arms, memory=memory)
     memorized = np.flatnonzero(memorization_of(arms).value >= mem)  # NaN is never at least anything
     return estimates, *estimates.at_least(infl, tested_blocks(memorized, train_labels, test_labels, same_class))
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memfluence.estimators import Influence, arms, memorization_of
+from memfluence.estimators import Influence, Memory, arms, memorization_of
 from memfluence.findings._selection import select
 from memfluence.records import Kind, Trials
 from memfluence.seeding import generator
@@ -61,13 +61,16 @@ def cross_fitted_pairs(
     same_class: bool = True,
     keep: float | None = None,
     seed: int = 0,
+    memory: str | int | Memory | None = None,
 ) -> CrossFit:
     """Pairs that each half of the trials selects, with the values that the other half gives them."""
+    cap = Memory.of(memory)
+    cap.check(trials.nbytes, "two halves of the trials", "fewer trials")
     both = [arms(half, kinds, keep) for half in halves(trials, seed)]
     parts = []
     for half, (here, there) in enumerate((both, both[::-1])):
-        estimates, train, test = select(here, train_labels, test_labels, mem, infl, same_class)
-        fresh = Influence(there).at(train, test)
+        estimates, train, test = select(here, train_labels, test_labels, mem, infl, same_class, cap)
+        fresh = Influence(there, memory=cap).at(train, test)
         raw = estimates.at(train, test).value
         memorized = memorization_of(there).value[train]
         parts.append(

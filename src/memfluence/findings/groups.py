@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators import RealMemorization, real_memorization
+from memfluence.estimators import Memory, RealMemorization, real_memorization
 from memfluence.estimators.counts import bits_at
 from memfluence.records import Kind, Trials
 
@@ -58,7 +58,7 @@ class GroupScores:
         }
 
 
-def group_trials(trials: Trials, codes: np.ndarray) -> Trials:
+def group_trials(trials: Trials, codes: np.ndarray, memory: str | int | Memory | None = None) -> Trials:
     """The same trials with a column per group in place of a training example: which groups each of them kept.
 
     Every estimator takes them. `train_correct` says whether all members of the group were right.
@@ -66,6 +66,8 @@ def group_trials(trials: Trials, codes: np.ndarray) -> Trials:
     if codes.shape != (trials.n_train,):
         raise InputError(f"There must be a group for each of {trials.n_train} training examples; got {codes.shape}.")
     n_groups = int(codes.max()) + 1
+    needed = 8 * len(trials) * (8 * n_groups + min(4096, trials.n_train))
+    Memory.of(memory).check(needed, "what each trial says of each group", "fewer groups or trials")
     _, first = np.unique(codes, return_index=True)
     kept = bits_at(trials.mask, first)  # (trials, groups)
     for start in range(0, trials.n_train, 4096):
@@ -83,9 +85,11 @@ def group_scores(
     codes: np.ndarray,  # (n_train,) group of each training example
     names: Sequence[str],
     keep: float | None = None,
+    *,
+    memory: str | int | Memory | None = None,
 ) -> GroupScores:
     """Memorization of each group, and what it adds to the test accuracy."""
-    grouped = group_trials(trials, codes)
+    grouped = group_trials(trials, codes, memory)
     members = _member_accuracy(trials, codes, grouped.n_train)  # (trials, groups)
     right = np.array([np.unpackbits(bits).sum() for bits in trials.test_correct])  # (trials,), padding bits are 0
     test = np.repeat(right[:, None] / trials.n_test, grouped.n_train, axis=1)  # (trials, groups)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators import Arms, Influence, arms, lemma_bound, lemma_trials, memorization_of
+from memfluence.estimators import Arms, Influence, Memory, arms, lemma_bound, lemma_trials, memorization_of
 from memfluence.findings._selection import tested_blocks
 from memfluence.findings.prediction import fit_pairs
 from memfluence.records import Kind, Trials
@@ -43,22 +43,23 @@ def trials_needed(
     infl: float = 0.15,
     same_class: bool = True,
     keep: float | None = None,
+    memory: str | int | Memory | None = None,
 ) -> dict[str, Any]:
     """What each target takes, and what multiples of the trials at hand are expected to give, as a JSON-able dict."""
     for name, target in (("stderr", stderr), ("jaccard", jaccard), ("fdr", fdr)):
         if target is not None and not 0 < target < 1:
             raise InputError(f"The target '{name}' must be above 0 and below 1. Got {target!r} instead.")
-    chosen = arms(trials, kinds, keep)
+    chosen, cap = arms(trials, kinds, keep), Memory.of(memory)
     count = len(chosen.in_trials) + (0 if chosen.shared else len(chosen.out_trials))
     blocks = list(tested_blocks(np.arange(chosen.n_train), train_labels, test_labels, same_class))
-    model = fit_pairs(chosen, blocks, mem=mem, infl=infl)
+    model = fit_pairs(chosen, blocks, mem=mem, infl=infl, memory=cap)
     size = _subset_size(chosen, kinds, model.kept_share)
     masks = _independent_masks(chosen)
     targets: dict[str, Any] = {}
     if stderr is not None:
         targets["stderr"] = {
             "target": stderr,
-            **_for_stderr(chosen, blocks, stderr, count, mem, infl),
+            **_for_stderr(Influence(chosen, memory=cap), blocks, stderr, count, mem, infl),
             "lemma_design_trials": lemma_trials(size / chosen.n_train, stderr),
         }
     if jaccard is not None:
@@ -93,11 +94,10 @@ def trials_needed(
 
 
 def _for_stderr(
-    chosen: Arms, blocks: Sequence[Any], target: float, count: int, mem: float, infl: float
+    estimates: Influence, blocks: Sequence[Any], target: float, count: int, mem: float, infl: float
 ) -> dict[str, Any]:
-    memorized = memorization_of(chosen)
+    memorized = memorization_of(estimates.arms)
     errors = memorized.stderr[np.isfinite(memorized.stderr)]
-    estimates = Influence(chosen)
     tested = [(np.intersect1d(some, np.flatnonzero(memorized.value >= mem)), columns) for some, columns in blocks]
     of_pairs = estimates.at(*estimates.at_least(infl, tested)).stderr
 

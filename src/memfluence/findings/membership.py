@@ -37,7 +37,7 @@ from typing import Literal
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators import Arms, arms
+from memfluence.estimators import Arms, Memory, arms
 from memfluence.estimators.counts import bits_at
 from memfluence.findings.roc import Roc, receiver
 from memfluence.records import Kind, Trials
@@ -47,6 +47,7 @@ __all__ = ["Attack", "Variance", "membership_attack"]
 Variance = Literal["auto", "example", "pooled"]
 ENOUGH = 32  # shadow models on each side for a variance of the example's own; Carlini et al. take 64 in all
 AT_ONCE = 2**20  # log-odds held in some dozens of float64 arrays
+BYTES_OF_SCORES = 30  # of a trial and training example, for both attacks and while they are ranked
 DETECTED_AT = 0.01
 
 
@@ -75,6 +76,7 @@ def membership_attack(
     variance: Variance = "auto",
     resamples: int = 400,
     seed: int = 0,
+    memory: str | int | Memory | None = None,
 ) -> Attack:
     """Attack each trial with the others as shadow models."""
     if logits.shape != (len(trials), trials.n_train):
@@ -83,6 +85,9 @@ def membership_attack(
         )
     if variance not in ("auto", "example", "pooled"):
         raise InputError(f"The 'variance' must be auto, example or pooled. Got {variance!r} instead.")
+    cells = len(trials) * trials.n_train
+    needed = BYTES_OF_SCORES * cells + 8 * 40 * min(AT_ONCE, cells)
+    Memory.of(memory).check(needed, "the attack's scores of all trials and training examples", "fewer trials")
     chosen = arms(trials, kinds, keep)
     rows = np.searchsorted(trials.numbers, np.union1d(chosen.in_trials.numbers, chosen.out_trials.numbers))
     some, logits = trials.select(rows), logits[rows]

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators import Arms, arms, memorization_of
+from memfluence.estimators import Arms, Memory, arms, memorization_of
 from memfluence.estimators.counts import bits_at
 from memfluence.estimators.intervals import wilson_interval
 from memfluence.records import Kind, Trials
@@ -87,6 +87,8 @@ def likely_mislabels(
     n_classes: int,
     predictions: np.ndarray | None = None,  # (trials, n_train) codes; n_classes means 'none of them'
     keep: float | None = None,
+    *,
+    memory: str | int | Memory | None = None,
 ) -> Mislabels:
     """Every training example, ranked by how surely held-out models reject its label."""
     if predictions is not None and predictions.shape != (len(trials), trials.n_train):
@@ -94,6 +96,9 @@ def likely_mislabels(
             f"The predictions must have the shape (trials, n_train) = {(len(trials), trials.n_train)};"
             f" got {predictions.shape}."
         )
+    if predictions is not None:
+        needed = predictions.nbytes + 8 * 4 * min(PREDICTIONS_AT_ONCE, predictions.size)
+        Memory.of(memory).check(needed, "counting the predictions", "a run without them")
     chosen = arms(trials, kinds, keep)
     found = memorization_of(chosen)
     said = None

@@ -17,7 +17,7 @@ its spread, so for it the true value is taken to be normal around the estimate.
 Variance. `docs/statistics.md` compares predictions from t trials with what 4t give on simulated worlds: from 400
 trials on, every world's number of pairs was within 15% and its Jaccard index within 0.12; from 100 trials, of which
 most pairs are chance, within about half and 0.3, the index mostly too low, since a few strong pairs cannot be told from
-many weak ones under that noise. The number by chance is within a third. So it asks for too many trials rather than too
+many weak ones under that noise. The number by chance is within a tenth. So it asks for too many trials rather than too
 few. `findings/stability.py` uses the same fit at t itself.
 
 Failure cases. Fewer than a hundred trials: counts are far from normal. Values of t below the trials at hand are
@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators import Arms, Influence, memorization_of
+from memfluence.estimators import Arms, Influence, Memory, memorization_of
 
 __all__ = ["PairModel", "Prediction", "fit_pairs"]
 
@@ -147,9 +147,18 @@ class PairModel:
         return _noise(accuracy, truth, self.kept_share, trials / self.variance_scale)
 
 
-def fit_pairs(arms: Arms, blocks: Sequence[tuple[np.ndarray, np.ndarray]], *, mem: float, infl: float) -> PairModel:
+def fit_pairs(
+    arms: Arms,
+    blocks: Sequence[tuple[np.ndarray, np.ndarray]],
+    *,
+    mem: float,
+    infl: float,
+    memory: str | int | Memory | None = None,
+) -> PairModel:
     """Fit the true influences of the pairs in `blocks`, which are all pairs that may be tested, memorized or not."""
-    estimates, memorized = Influence(arms), memorization_of(arms)
+    estimates, memorized = Influence(arms, memory=memory), memorization_of(arms)
+    largest = max((len(rows) * len(columns) for rows, columns in blocks), default=0)
+    estimates.memory.check(8 * (6 * largest + 2 * ACCURACY_GROUPS * arms.n_train), "fitting pairs", "fewer examples")
     trials = len(arms.in_trials) + (0 if arms.shared else len(arms.out_trials))
     scale = 1.0 if arms.shared else 2.0
     effective = trials * float(np.sum(arms.sample_in) / max(1, np.sum(arms.trials_in)))

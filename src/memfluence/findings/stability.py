@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators import Influence, arms, memorization_of
+from memfluence.estimators import Influence, Memory, arms, memorization_of
 from memfluence.findings._selection import tested_blocks
 from memfluence.findings.cross_fit import halves
 from memfluence.findings.prediction import fit_pairs
@@ -55,18 +55,23 @@ def pair_stability(
     keep: float | None = None,
     resamples: int = 20,
     seed: int = 0,
+    memory: str | int | Memory | None = None,
 ) -> Stability:
     """Errors of the counts that `high_influence_pairs` gives for these thresholds, from `resamples` resampled runs."""
     if resamples < 4:
         raise InputError(f"At least 4 resamples are needed to see a spread. Got {resamples} instead.")
-    chosen = arms(trials, kinds, keep)
+    chosen, cap = arms(trials, kinds, keep), Memory.of(memory)
     everyone = np.arange(chosen.n_train)
-    model = fit_pairs(chosen, list(tested_blocks(everyone, train_labels, test_labels, same_class)), mem=mem, infl=infl)
-    estimates = Influence(chosen)
+    tested = list(tested_blocks(everyone, train_labels, test_labels, same_class))
+    model = fit_pairs(chosen, tested, mem=mem, infl=infl, memory=cap)
+    estimates = Influence(chosen, memory=cap)
     rng = generator(seed, "resample", 0)
     # what is added to a resample's estimates, mu - d; float32 keeps it small and is exact enough for noise
     shifts = []
     blocks = list(tested_blocks(model.rows, train_labels, test_labels, same_class))
+    sizes = [len(rows) * len(columns) for rows, columns in blocks]
+    needed = trials.nbytes + 4 * sum(sizes) + 6 * 8 * max(sizes, default=0)
+    cap.check(needed, "one resampled run, and what is added to all of them", "a higher --mem, or no --stability")
     for rows, columns in blocks:
         values = estimates.block(rows, columns)
         shifts.append((model.draw(values, columns, rng) - values).astype(np.float32))
@@ -74,7 +79,7 @@ def pair_stability(
     for number in range(resamples):
         again = arms(halves(trials, seed, number + 1)[0], kinds, keep)
         memorized = memorization_of(again).value >= mem  # (n_train,)
-        once_more = Influence(again)
+        once_more = Influence(again, memory=cap)
         pairs: list[np.ndarray] = [np.empty(0, np.int64)]
         values_of: list[np.ndarray] = [np.empty(0)]
         for (rows, columns), shift in zip(blocks, shifts):

@@ -8,7 +8,14 @@ from memfluence.learners._source import BUILTIN, resolve
 from memfluence.learners.estimator import EstimatorLearner
 from memfluence.learners.function import FunctionLearner
 from memfluence.learners.mlp import MLP
-from memfluence.learners.protocol import Checkpoints, Learner, Representation, Representing, Resumable
+from memfluence.learners.protocol import (
+    Checkpoints,
+    Learner,
+    Representation,
+    Representing,
+    Resumable,
+    described_before,
+)
 
 __all__ = [
     "BUILTIN",
@@ -21,6 +28,7 @@ __all__ = [
     "Representing",
     "Resumable",
     "described",
+    "described_before",
     "represent",
     "resolve",
 ]

@@ -17,7 +17,7 @@ from memfluence.learners._settings import known_or_error, parse_literals, parse_
 from memfluence.learners.estimator import EstimatorLearner
 from memfluence.learners.function import FunctionLearner
 from memfluence.learners.networks import from_factory, from_preset
-from memfluence.learners.protocol import Checkpoints, Learner, Resumable
+from memfluence.learners.protocol import Checkpoints, Learner, Resumable, described_before
 from memfluence.learners.recipes import LEARNER_PRESETS
 from memfluence.records import Failure, Outcome, PartWay, Trial
 
@@ -86,6 +86,10 @@ class SourcedLearner:
     def describe(self) -> dict[str, Any]:
         origin = {"name": self.name, "attribute": self.attribute, "source_sha256": self.sha256}
         return self.learner.describe() | origin
+
+    @property
+    def described_before(self) -> Mapping[str, Any]:
+        return described_before(self.learner)
 
     def group_size(self, dataset: Dataset, device: str) -> int:
         return self.learner.group_size(dataset, device)

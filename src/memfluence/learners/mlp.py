@@ -42,7 +42,7 @@ class MLP:
 
     hidden: tuple[int, ...] = (128,)  # widths of the hidden layers; one of 128 fits all digits; () is a linear model
     epochs: int = 30  # kept digits are fitted to 99.9%, the regime in which memorization shows
-    batch: int = 64  # small enough for some hundred steps on a few hundred examples; the last of an epoch is smaller
+    batch: int = 64  # small enough for some hundred steps on a few hundred examples; an epoch's last is smaller
     rate: float = 0.1  # the usual rate of plain SGD on scaled inputs
     momentum: float = 0.9  # the paper's, for all its models
     models_at_once: int = 0  # 0: 32 on a CPU (fewer waste calls, more leave the cache), 250 on a GPU (fills it)
@@ -73,6 +73,10 @@ class MLP:
             one.name: getattr(self, one.name) for one in fields(self) if one.init and one.name != "models_at_once"
         }
         return {"name": self.name, "settings": settings | {"hidden": list(self.hidden)}}
+
+    @property
+    def described_before(self) -> dict[str, Any]:
+        return {"settings": {"precision": "float32"}}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return MLP, tuple(getattr(self, one.name) for one in fields(self) if one.init)

@@ -73,6 +73,10 @@ class Network:
             "recipe": self.recipe.describe(),
         } | (own.describe(self.options) if own else {})
 
+    @property
+    def described_before(self) -> dict[str, Any]:
+        return {"recipe": Recipe.before}
+
     def group_size(self, dataset: Dataset, device: str) -> int:
         return self.group
 
@@ -219,16 +223,16 @@ class Network:
         return Representation(outcome, train.cpu().numpy(), test.cpu().numpy())
 
     def _trainer(self, dataset: Dataset, subset_size: int, device: "torch.device") -> "Trainer":
-        """The trainer of these data and this shape of steps: made once, because capturing a step costs many steps."""
+        """The trainer of these data and this width of steps: made once, because capturing a step costs many steps."""
         from memfluence.learners._torch.trainer import Trainer
 
-        shape = step_shape(self.recipe, subset_size)
-        key = (dataset.fingerprint, shape, str(device))
+        batch = step_shape(self.recipe, subset_size).batch
+        key = (dataset.fingerprint, batch, str(device))
         if key not in self._trainers:
             self._trainers.clear()  # one model on the device at a time
-            data = self._images(dataset, shape.batch, device)
+            data = self._images(dataset, batch, device)
             self._trainers[key] = Trainer(
-                self.architecture, self.options, self.recipe, data, dataset.n_classes, shape, device
+                self.architecture, self.options, self.recipe, data, dataset.n_classes, batch, device
             )
         trainer: Trainer = self._trainers[key]
         return trainer

@@ -37,6 +37,8 @@ class Recipe:
     """SGD with momentum on the cross-entropy, with its schedule and augmentation; checked when it is made."""
 
     name: ClassVar[str] = "the recipe"  # in messages about settings
+    # Settings that came later, with the value that trains as before: the run of an older recipe can go on with it.
+    before: ClassVar[Mapping[str, Any]] = {"alternate_flips": False}
 
     epochs: int  # passes over the kept examples
     batch: int  # examples in a step

@@ -29,7 +29,7 @@ class StepShape(NamedTuple):
 
 
 def step_shape(recipe: Recipe, subset_size: int) -> StepShape:
-    """Subsets whose sizes differ by a few examples mostly share one, and with it a captured step."""
+    """Subsets of all sizes share its width, if they fill one batch, and with it a captured step."""
     batch, per_epoch = min(recipe.batch, subset_size), steps_per_epoch(recipe, subset_size)
     return StepShape(batch, per_epoch, min(batch, subset_size - (per_epoch - 1) * batch))
 

@@ -11,7 +11,7 @@ from memfluence.errors import StoreError
 from memfluence.store._arrow import as_array, content_digest, open_parquet, read_bytes, read_columns
 from memfluence.store._files import file_errors, publish
 
-__all__ = ["read_groups", "read_labels", "write_examples"]
+__all__ = ["has_groups", "read_groups", "read_labels", "write_examples"]
 
 
 def write_examples(
@@ -54,6 +54,12 @@ def read_labels(path: Path) -> tuple[np.ndarray, np.ndarray]:
     return labels[is_train], labels[~is_train]
 
 
+def has_groups(path: Path) -> bool:
+    """Whether the examples are in groups."""
+    with open_parquet(_verified(path)) as file:
+        return "group" in file.schema_arrow.names
+
+
 def read_groups(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
     """The code of each training example's group, and the groups' names."""
     table = _read(path, ["split", "group", "group_name"])
@@ -64,10 +70,14 @@ def read_groups(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
 
 
 def _read(path: Path, columns: list[str]) -> pa.Table:
-    """Some columns, verified against the digest in the file's name."""
+    with open_parquet(_verified(path)) as file:
+        return read_columns(file, columns)
+
+
+def _verified(path: Path) -> pa.Buffer:
+    """The file's content, verified against the digest in its name."""
     with file_errors(f"reading {path}"):
         content = read_bytes(path)
     if content_digest(content) != path.stem.rpartition("-")[2]:
         raise StoreError(f"{path} is torn or altered; restore it from a copy of the run.")
-    with open_parquet(content) as file:
-        return read_columns(file, columns)
+    return content

@@ -61,9 +61,10 @@ def import_trials(paths: Iterable[Path], out: Path, labels: Labels | None = None
     _check_rows(files, info, out)
     outcomes, already_there = number_trials(given, existing)
     info = replace(info, trials=max([info.trials, *(outcome.trial + 1 for outcome in outcomes)]))
-    store = existing or TrialStore.create(out, info, y_train, y_test)
+    groups = next((file.groups for file in files if file.groups is not None), None)
+    store = existing or TrialStore.create(out, info, y_train, y_test, groups=groups)
     if existing is not None and info.trials > existing.info.trials:
-        store = TrialStore.create(out, info, y_train, y_test)
+        store = TrialStore.create(out, info, y_train, y_test, groups=groups)
     for start in range(0, len(outcomes), _ROWS_PER_SEGMENT):
         store.write(outcomes[start : start + _ROWS_PER_SEGMENT])
     return Imported(store, len(outcomes), already_there)
@@ -168,6 +169,7 @@ def _info_from_run(file: TrialsFile) -> RunInfo:
             "dataset": (info.n_train, info.n_test) == (file.mask.shape[1], file.test_correct.shape[1])
             and len(info.dataset["classes"]) == len(info.dataset["class_names"]),
             "plan": info.plan is None or info.plan["digest"] == file.plan,
+            "groups": file.groups is None or "groups" in (info.plan or {}).get("options", {}),
             "learner": info.identity["memfluence.learner"] == "" or isinstance(info.learner, Mapping),
             "kinds": bool(info.kinds) and all(map(_is_kind, info.kinds)),
             "trials": is_count(info.trials, 0),

@@ -110,9 +110,14 @@ def read_run_file(directory: Path) -> RunInfo:
         ) from error
 
 
-def differences(stored: RunInfo, asked: RunInfo) -> list[str]:
-    """What distinguishes a run from what is asked of it, in words; empty if the run can go on."""
+def differences(stored: RunInfo, asked: RunInfo, before: Mapping[str, Any] | None = None) -> list[str]:
+    """What distinguishes a run from what is asked of it, in words; empty if the run can go on.
+
+    `before` has what a learner's description says since some version, and what was meant while it said nothing.
+    """
     found = []
+    if stored.learner is not None and before:
+        stored = replace(stored, learner=_completed(stored.learner, before))
     if stored.dataset["fingerprint"] != asked.dataset["fingerprint"]:
         found.append(
             f"the data ({stored.dataset['name']}, fingerprint {stored.dataset['fingerprint'][:8]}, there;"
@@ -132,6 +137,17 @@ def differences(stored: RunInfo, asked: RunInfo) -> list[str]:
             found.append(f"{len(leaves) - 3} more of the {title}")
     if stored.record != asked.record:
         found.append(f"what is recorded ({list(stored.record)} there, {list(asked.record)} asked)")
+    return found
+
+
+def _completed(description: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """The description with what it lacks, within the parts that it has."""
+    found = dict(description)
+    for name, value in before.items():
+        if not isinstance(value, Mapping):
+            found.setdefault(name, value)
+        elif isinstance(found.get(name), Mapping):
+            found[name] = _completed(found[name], value)
     return found
 
 

@@ -13,16 +13,17 @@ trial that was written twice counts once.
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from memfluence.errors import InputError, RunMismatchError, StoreError
 from memfluence.records import Failure, Outcome, Trials
 from memfluence.store import segments
-from memfluence.store._examples import read_groups, read_labels, write_examples
+from memfluence.store._examples import has_groups, read_groups, read_labels, write_examples
 from memfluence.store._files import PARTIAL_PREFIX, file_errors, publish, remove_stale_partials
 from memfluence.store._merge import merge
 from memfluence.store.checkpoints import CheckpointFiles
@@ -68,11 +69,13 @@ class TrialStore:
         train_ids: Sequence[str] | None = None,
         test_ids: Sequence[str] | None = None,
         groups: tuple[np.ndarray, Sequence[str]] | None = None,
+        described_before: Mapping[str, Any] | None = None,
     ) -> "TrialStore":
         """A new run at `path`, or the equal run that is there, grown to `info.trials` if it had fewer.
 
         Refuses, without writing anything, a path that holds something else or a run that differs. A run that has
-        neither trials nor checkpoints yet has nothing to lose and becomes the one that is asked for.
+        neither trials nor checkpoints yet has nothing to lose and becomes the one that is asked for. What an older
+        description of the learner does not say is taken from `described_before`.
         """
         directory = Path(path)
         _check_is_ours(directory)
@@ -89,7 +92,7 @@ class TrialStore:
                     there.forget_failures()
                     write_run_file(directory, complete, replace_existing=True)
         store = cls.open(directory)
-        if found := differences(store.info, info):
+        if found := differences(store.info, info, described_before):
             raise RunMismatchError(
                 f"{directory} holds a different run: it differs in {'; '.join(found)}."
                 " Choose another directory (--out), or ask for what is there."
@@ -207,10 +210,24 @@ class TrialStore:
         """Label codes of the training and of the test examples."""
         return read_labels(self.path / str(self.info.dataset["examples"]))
 
+    @property
+    def has_groups(self) -> bool:
+        """Whether the plan kept whole groups, and which those are is known."""
+        return self._keeps_groups and has_groups(self.path / str(self.info.dataset["examples"]))
+
+    @property
+    def _keeps_groups(self) -> bool:
+        return "groups" in ((self.info.plan or {}).get("options") or {})
+
     def groups(self) -> tuple[np.ndarray, tuple[str, ...]]:
         """The group of each training example, and the groups' names, where the plan kept whole groups."""
-        if "groups" not in ((self.info.plan or {}).get("options") or {}):
+        if not self._keeps_groups:
             raise InputError(f"{self.path} has no groups; make a run with --groups (a .npy file, or an attribute).")
+        if not self.has_groups:
+            raise InputError(
+                f"{self.path} was imported from a file that does not say what its groups are; export the trials again"
+                " where they were made, and import that file into a new directory."
+            )
         return read_groups(self.path / str(self.info.dataset["examples"]))
 
     def _segment_paths(self) -> list[Path]:

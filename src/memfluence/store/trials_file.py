@@ -2,8 +2,9 @@
 
 .npz: `mask` (t, n_train) bool, `train_correct` (t, n_train), `test_correct` (t, n_test), `train_labels`,
 `test_labels`, and optionally `trial` (t,), `kind` (t,), `plan` (the plan's digest), `run` (the run.json of the run it
-came from) and the optional columns (`train_prediction`, ...). `mask` and the outcomes are plain booleans, so that
-NumPy alone can make and read such a file.
+came from), `group` (n_train,) and `group_names` (groups,) where that run kept whole groups, and the optional columns
+(`train_prediction`, ...). `mask` and the outcomes are plain booleans, so that NumPy alone can make and read such a
+file.
 
 A folder of the release holds `aux_arrays.npz`: `index_train` and `index_removed` together are all training examples,
 `correctness_*` follow their `index_*`, `subsample_idx` are the kept ones. It has no labels; they are given beside it.
@@ -56,6 +57,7 @@ class TrialsFile:
     plan: str | None = None
     run: Mapping[str, Any] | None = None
     extras: Mapping[str, np.ndarray] = field(default_factory=dict)
+    groups: tuple[np.ndarray, tuple[str, ...]] | None = None  # (n_train,) codes, and the groups' names
 
     @property
     def kinds(self) -> np.ndarray:
@@ -65,7 +67,7 @@ class TrialsFile:
 
 def read_trials_file(path: Path) -> TrialsFile:
     """Read and check the file: what is taken from it can be stored and estimated from."""
-    arrays = _load(path, "a trials file", _NEEDED, ("trial", "kind", "plan", "run", *_EXTRAS))
+    arrays = _load(path, "a trials file", _NEEDED, ("trial", "kind", "plan", "run", "group", "group_names", *_EXTRAS))
     labels = {split: _labels(arrays[f"{split}_labels"], f"{split}_labels", path) for split in ("train", "test")}
     if labels["train"].dtype.kind != labels["test"].dtype.kind:
         raise InputError(f"{path}: one of 'train_labels' and 'test_labels' holds strings, the other integers.")
@@ -95,6 +97,7 @@ def read_trials_file(path: Path) -> TrialsFile:
         plan=_text(arrays["plan"], "plan", path) if "plan" in arrays else None,
         run=run,
         extras=extras,
+        groups=_groups(arrays, bits["mask"], path) if "group" in arrays else None,
     )
 
 
@@ -111,6 +114,8 @@ def write_trials_file(path: Path, file: TrialsFile) -> None:
     for name in ("trial", "kind", "plan"):
         if getattr(file, name) is not None:
             arrays[name] = np.asarray(getattr(file, name))
+    if file.groups is not None:
+        arrays["group"], arrays["group_names"] = file.groups[0], np.array(file.groups[1])
     if file.run is not None:
         arrays["run"] = np.asarray(json.dumps(file.run, sort_keys=True))
     write_whole(path, npz_bytes(arrays))
@@ -193,6 +198,19 @@ def _kinds(values: np.ndarray, n_trials: int, path: Path) -> np.ndarray:
     if values.dtype.kind not in "iu" or values.min() < 0 or values.max() > np.iinfo(np.int16).max:
         raise InputError(f"{path}: 'kind' must hold positions in the run's kinds of trial, small integers >= 0.")
     return values.astype(np.int16)
+
+
+def _groups(arrays: Mapping[str, np.ndarray], mask: np.ndarray, path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
+    """The code of each training example's group and the groups' names, if every trial kept whole groups."""
+    codes, names = arrays["group"], arrays.get("group_names", np.empty(0))
+    _check_shape(path, "group", codes, (mask.shape[1],))
+    is_text = names.ndim == 1 and names.dtype.kind == "U"
+    if not is_text or codes.dtype.kind not in "iu" or not np.array_equal(np.unique(codes), np.arange(len(names))):
+        raise InputError(f"{path}: 'group' must hold positions in 'group_names', which must be texts, each used.")
+    first = np.unique(codes, return_index=True)[1]
+    if (mask != mask[:, first][:, codes]).any():
+        raise InputError(f"{path}: some trials kept a part of a group; 'group' is not what they were made with.")
+    return codes.astype(np.int64), tuple(names.tolist())
 
 
 def _text(values: np.ndarray, name: str, path: Path) -> str:

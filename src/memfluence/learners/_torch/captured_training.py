@@ -9,6 +9,7 @@ import torch
 from memfluence.datasets import Dataset
 from memfluence.learners._torch.captured_mlp import CapturedMLP
 from memfluence.learners._torch.features import load_features
+from memfluence.learners._torch.minibatches import batch_sizes
 from memfluence.records import Trial
 from memfluence.seeding import integer_seed
 
@@ -74,7 +75,9 @@ class CapturedTraining:
         self._inputs, self._labels = inputs, labels
         self._rate, self._momentum, self._epochs = rate, momentum, epochs
         self._batch = min(batch, subset_size)
-        self._steps, self._left_over = divmod(subset_size, self._batch)
+        sizes = batch_sizes(subset_size, self._batch)
+        self._steps = sizes.count(self._batch)
+        self._others = sizes[self._steps :]  # the last one or two, which are smaller
         device = inputs.device
         self._mlp = CapturedMLP([inputs.shape[1], *hidden, n_classes], models, n_classes, device, inputs.dtype)
         self._order = torch.zeros(models, subset_size, dtype=torch.int64, device=device)
@@ -85,7 +88,7 @@ class CapturedTraining:
     def train(self, trials: Sequence[Trial]) -> None:
         """Train all trials; each draws its start and its orders from generators of its own."""
         device = self._inputs.device
-        if self._graph is None and device.type == "cuda":
+        if self._graph is None and self._steps and device.type == "cuda":
             self._capture()
         self._mlp.initialize([integer_seed(trial.root, "init", trial.number) for trial in trials])
         kept = torch.stack([torch.from_numpy(trial.kept) for trial in trials]).to(device)  # (models, subset_size)
@@ -101,15 +104,15 @@ class CapturedTraining:
     def _run_epoch(self) -> None:
         models, full = len(self._order), self._steps * self._batch
         by_step = self._order[:, :full].view(models, self._steps, self._batch).transpose(0, 1)
-        self._rows.copy_(by_step.reshape(self._steps, -1))
+        self._rows.copy_(by_step.reshape(self._steps, models * self._batch))
         self._position.zero_()
         for _ in range(self._steps):
             if self._graph is not None:
                 self._graph.replay()
             else:
                 self._step()
-        if self._left_over:  # rare, so not worth a graph of its own
-            self._step_on(self._order[:, full:].reshape(-1))
+        for rows in self._order[:, full:].split_with_sizes(self._others, 1):  # rare, so without a graph
+            self._step_on(rows.reshape(-1))
 
     def _step(self) -> None:
         self._step_on(self._rows.index_select(0, self._position)[0])

@@ -20,24 +20,26 @@ import torch.nn.functional as functional
 from memfluence.errors import MemfluenceWarning
 from memfluence.learners._factory import ModuleFactory
 from memfluence.learners._torch.device import current_device, default_generator, no_synchronization
-from memfluence.learners._torch.fresh_models import FreshModels, last_linear
-from memfluence.learners._torch.images import ImageSource, Split, block_rows, crop_and_flip, scaling
+from memfluence.learners._torch.evaluation import given_to_head, predicted, widest_block
+from memfluence.learners._torch.fresh_models import FreshModels
+from memfluence.learners._torch.images import ImageSource, Split, crop_and_flip, scaling
 from memfluence.learners._torch.optimizers import Optimizer
 from memfluence.learners._torch.step_tables import step_tables
 from memfluence.learners._torch.watch import Watch
 from memfluence.learners.recipes import Recipe
-from memfluence.learners.schedules import StepShape, rates
+from memfluence.learners.schedules import StepShape, rates, step_shape, steps_per_epoch
 from memfluence.records import Trial
 from memfluence.seeding import integer_seed
 
 __all__ = ["Trainer"]
 
 _COMPILED_SHAPES = 64  # of convolutions, for muon: torch stops at 8, and an Inception has some 20
+_SPLITS: tuple[Split, Split] = ("train", "test")
 _FITTED_TO = 2000  # images that a layer with `fit_to_images` is fitted to
 
 
 class Trainer:
-    """Trains models of one architecture on subsets that share one shape of steps."""
+    """Trains models of one architecture in steps of one width, on subsets of any size that fills one."""
 
     def __init__(
         self,
@@ -46,7 +48,7 @@ class Trainer:
         recipe: Recipe,
         data: ImageSource,
         n_classes: int,
-        shape: StepShape,
+        batch: int,
         device: torch.device,
     ) -> None:
         self._recipe, self._data, self._device = recipe, data, device
@@ -59,17 +61,14 @@ class Trainer:
         self._parameters = [one for one in self._model.parameters() if one.requires_grad]
         self._optimizer = Optimizer(self._parameters, recipe)
 
-        self._shape = shape
-        self._batch, self._per_epoch, self._last = shape
-        steps = recipe.epochs * self._per_epoch
-        rate = rates(recipe, self._per_epoch)  # (steps,)
-        falling = recipe.muon_rate * (1 - np.arange(steps) / steps)  # (steps,)
-        self._rates = torch.tensor(rate, dtype=torch.float32, device=device)
-        self._muon_rates = torch.tensor(falling, dtype=torch.float32, device=device)
+        # Tables for the largest subset: a captured step reads them where they are, whatever the subset's size.
+        self._batch, self._shape = batch, StepShape(batch, per_epoch=1, last=batch)  # the shape is each trial's own
+        steps = recipe.epochs * steps_per_epoch(recipe, data.count("train"))
+        self._rates = torch.zeros(steps, device=device)
+        self._muon_rates = torch.zeros(steps, device=device)
         self._position = torch.zeros(1, dtype=torch.int64, device=device)
-        table = (steps, self._batch)
-        self._order = torch.zeros(table, dtype=torch.int32, device=device)
-        self._crops = torch.zeros((steps, 3, self._batch), dtype=torch.uint8, device=device)  # top, left, flip
+        self._order = torch.zeros((steps, batch), dtype=torch.int32, device=device)
+        self._crops = torch.zeros((steps, 3, batch), dtype=torch.uint8, device=device)  # top, left, flip
         self._shift = torch.zeros(data.channels, device=device)
         self._factor = torch.ones(data.channels, device=device)
         self._images = crop_and_flip
@@ -108,8 +107,8 @@ class Trainer:
     def _rows(self, order: np.ndarray, first: int) -> Iterator[np.ndarray]:
         """The examples of each step from the first one asked for on."""
         for step in range(first, len(order)):
-            is_last = step % self._per_epoch == self._per_epoch - 1
-            yield order[step, : self._last if is_last else self._batch]
+            is_last = step % self._shape.per_epoch == self._shape.per_epoch - 1
+            yield order[step, : self._shape.last if is_last else self._batch]
 
     def _state(self) -> list[torch.Tensor]:
         """All that a step changes, in place. The tables that it reads are the trial's and can be filled again."""
@@ -126,51 +125,42 @@ class Trainer:
     @torch.no_grad()
     def representations(self) -> tuple[torch.Tensor, torch.Tensor]:
         """What the last linear layer is given, (n, n_features) float32, for all training and all test examples."""
-        head = last_linear(self._model)
-        found: list[torch.Tensor] = []
-        hook = head.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0].float()))
         self._model.eval()
-        splits = []
-        try:
-            with current_device(self._device):
-                for split in ("train", "test"):
-                    found.clear()
-                    for block in self._data.blocks(split):
-                        self._plain_predict(self._scaled(block).to(self._dtype))  # a compiled one would call no hook
-                    splits.append(torch.cat(found).flatten(1))
-        finally:
-            hook.remove()
-        return splits[0], splits[1]
+
+        def predict(images: torch.Tensor) -> torch.Tensor:
+            return self._plain_predict(self._inputs(images))
+
+        with current_device(self._device):
+            train, test = (given_to_head(self._model, predict, self._data, split) for split in _SPLITS)
+        return train, test
 
     def is_finite(self) -> bool:
         return bool(torch.stack([parameter.isfinite().all() for parameter in self._parameters]).all())
 
     def _scored(self, split: Split) -> torch.Tensor:
-        found = []
-        for block in self._data.blocks(split):
-            if self._compiled and len(block) < self._widest_block():  # for one width: a narrower block is repeated
-                filled = block[torch.arange(self._widest_block(), device=self._device) % len(block)]
-            else:
-                filled = block
-            found.append(self._predict(self._scaled(filled).to(self._dtype))[: len(block)].float())
-        return torch.cat(found)
-
-    def _widest_block(self) -> int:
-        """How many images are predicted together, at most."""
-        most = max(self._data.count("train"), self._data.count("test"))
-        return min(most, block_rows((0, *self._data.size, self._data.channels)))
+        return predicted(
+            lambda images: self._predict(self._inputs(images)), self._data, split, one_width=self._compiled
+        )
 
     def _fill_tables(self, trial: Trial) -> np.ndarray:
-        """What the trial's streams say: which examples in which order, how each is cropped and flipped.
+        """What the trial's streams say: which examples in which order, how each is cropped and flipped; and the rates.
 
         Gives the order, (steps, batch), for whoever has to bring the images.
         """
+        self._shape = step_shape(self._recipe, len(trial.kept))
         order, crops = step_tables(trial, self._recipe, self._shape)
+        rate = rates(self._recipe, self._shape.per_epoch)  # (steps,)
+        falling = self._recipe.muon_rate * (1 - np.arange(len(order)) / len(order))  # (steps,)
         # What a module of the user's draws in a step (dropout) depends on the trial and the step alone, so that it is
         # the same when a trial goes on from a checkpoint. A captured step takes the seed that its generator has.
         self._seeds = trial.generator("learner").integers(0, 2**31, len(order))  # (steps,)
-        self._order.copy_(torch.from_numpy(order))
-        self._crops.copy_(torch.from_numpy(crops))
+        for table, values in (
+            (self._order, order),
+            (self._crops, crops),
+            (self._rates, rate),
+            (self._muon_rates, falling),
+        ):
+            table[: len(order)].copy_(torch.from_numpy(values))
         shift, factor = scaling(self._data, self._recipe, torch.from_numpy(trial.kept).to(self._device))
         self._shift.copy_(shift)
         self._factor.copy_(factor)
@@ -194,6 +184,9 @@ class Trainer:
         """Scaled images (n, channels, height, width), evenly spread over those that the trial keeps."""
         chosen = trial.kept[:: max(1, len(trial.kept) // _FITTED_TO)][:_FITTED_TO]
         return self._scaled(self._data.some(chosen))
+
+    def _inputs(self, images: torch.Tensor) -> torch.Tensor:
+        return self._scaled(images).to(self._dtype)
 
     def _scaled(self, images: torch.Tensor) -> torch.Tensor:
         return ((images.float() - self._shift) * self._factor).permute(0, 3, 1, 2)
@@ -260,9 +253,7 @@ class Trainer:
         """Capture the step, its parts compiled or not."""
         self._model.train()
         self._compiled = compiled
-        if (
-            compiled
-        ):  # anew for every width, of which there are few: torch's code for any width fails on maps of one pixel
+        if compiled:  # for each width anew (there are few): torch's code for any width fails on maps of one pixel
             self._images = torch.compile(crop_and_flip, dynamic=False)
             self._loss = torch.compile(self._plain_loss, dynamic=False)
             self._predict = torch.compile(self._plain_predict, dynamic=False)
@@ -270,12 +261,7 @@ class Trainer:
         stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(stream), torch._dynamo.config.patch(recompile_limit=_COMPILED_SHAPES):
-            for width in (
-                self._last,
-                self._batch,
-                self._batch,
-                self._batch,
-            ):  # compiles, chooses kernels, takes workspaces
+            for width in (self._shape.last, *[self._batch] * 3):  # compiles, chooses kernels, takes workspaces
                 self._position.zero_()
                 self._step(width)
             if self._fresh.of_user:
@@ -295,8 +281,8 @@ class Trainer:
     def _predict_nothing(self) -> None:
         """Predict blank images, as many as there will be at once: a compiler that fails on it does so here."""
         self._model.eval()
-        blank = torch.zeros(self._widest_block(), *self._data.size, self._data.channels, device=self._device)
-        self._predict(self._scaled(blank).to(self._dtype))
+        blank = torch.zeros(widest_block(self._data), *self._data.size, self._data.channels, device=self._device)
+        self._predict(self._inputs(blank))
 
 
 def _can_compile() -> bool:
