@@ -1,6 +1,8 @@
 # make demo: install into .venv, run the digits example, write a report.
-# make test: install into .venv, then everything CI runs (the tests build the documentation's site, too).
+# make test: install into .venv, then everything CI runs (the tests build the documentation's site, too); as root on
+#   Debian also Chromium, for the explorer's tests.
 # make docs: the documentation as a site, in site/.
+# make web: build the explorer's program from web/ (needs Node; what it makes is committed).
 
 PYTHON ?= python3
 VENV := .venv
@@ -8,7 +10,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := runs/digits-mlp
 
-.PHONY: demo test check lint types unit docs soak benchmark tables figures clean
+.PHONY: demo test check lint types unit docs browser web soak benchmark tables figures clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -29,11 +31,22 @@ lint: $(INSTALLED)
 types: $(INSTALLED)
 	$(BIN)/mypy
 
-unit: $(INSTALLED)
+unit: $(INSTALLED) browser
 	$(BIN)/python -m pytest
 
 docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+browser:
+	@for one in "$$MEMFLUENCE_CHROMIUM" chromium chromium-browser google-chrome; do \
+		if [ -n "$$one" ] && command -v "$$one" >/dev/null; then exit 0; fi; done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium \
+			>/dev/null && exit 0; fi; \
+	echo "Chromium is missing: tests of the explorer in a browser are skipped. Install it, or name one in MEMFLUENCE_CHROMIUM."
+
+web:
+	cd web && npm ci --no-fund --no-audit && npm run build
 
 soak: $(INSTALLED)
 	$(BIN)/python -m pytest --soak

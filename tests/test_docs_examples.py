@@ -45,7 +45,7 @@ def blocks(page: str) -> list[Block]:
 
 def commands(page: str) -> list[str]:
     """All `memfluence ...` that a page names, without brackets and comments."""
-    text = PAGES[page].replace("\\\n", " ")
+    text = PAGES[page].replace("\\\n", " ").replace("\\|", ",")  # lines that go on; alternatives in a table
     lines = [line.strip() for block in BLOCK.finditer(text) for line in block["source"].splitlines()]
     rest = BLOCK.sub("", text)
     lines += [line.strip() for line in rest.splitlines() if line.startswith("    ")]

@@ -7,7 +7,7 @@ import pytest
 
 from memfluence import progress as progress_module
 from memfluence.engines import Note, PartWay, TrialDone, TrialFailed
-from memfluence.progress import Progress
+from memfluence.progress import Progress, Share
 
 
 class Told:
@@ -67,3 +67,18 @@ def test_notes_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Told(monkeypatch, total=1).after(0, Note("The checkpoint is [not] used.")) == [
         "The checkpoint is [not] used."
     ]
+
+
+def test_share_of_long_work_with_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("memfluence.progress.time.monotonic", lambda: clock[0])
+    stream = io.StringIO()
+    with Share("explorer", stream) as shown:
+        for share in (0.1, 0.25, 0.5, 1.0):
+            clock[0] += 12.0 if share in (0.25, 1.0) else 1.0
+            shown.update(share)
+    assert stream.getvalue() == "explorer 25%, 39 s left\nexplorer 100%\n"
+    quick = io.StringIO()
+    with Share("explorer", quick) as shown:
+        shown.update(1.0)
+    assert quick.getvalue() == ""

@@ -42,6 +42,8 @@ ROOMS: dict[str, set[str]] = {
     "experiments": FOUNDATION | {"datasets", "designs", "estimators", "findings", "store", "runs"},  # and no engine
     "experimenting": FOUNDATION
     | {"datasets", "learners", "store", "experiments", "progress", "report", "running", "runs"},
+    "reproducing": FOUNDATION
+    | {"datasets", "engines", "experimenting", "experiments", "learners", "progress", "runs", "store"},
     "exchange": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
     "report": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs", "experiments", "exchange"},
     "api": FOUNDATION | {"progress", "running", "runs"},
@@ -58,6 +60,7 @@ ROOMS: dict[str, set[str]] = {
         "report",
         "experiments",
         "experimenting",
+        "reproducing",
     },
     "__init__": {
         "api",
@@ -69,6 +72,7 @@ ROOMS: dict[str, set[str]] = {
         "experiments",
         "learners",
         "planning",
+        "reproducing",
         "runs",
         "run_values",
     },

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from memfluence.experimenting import experiment
     from memfluence.learners.networks import network
     from memfluence.planning import plan
+    from memfluence.reproducing import reproduce
     from memfluence.run_values import c_scores, datamodels, judge, profile, values
     from memfluence.runs import Run
     from memfluence.runs import open_run as open
@@ -48,6 +49,7 @@ __all__ = [
     "open",
     "plan",
     "profile",
+    "reproduce",
     "run",
     "values",
 ]
@@ -70,6 +72,7 @@ _HOMES = {
     "open": "runs",
     "plan": "planning",
     "profile": "run_values",
+    "reproduce": "reproducing",
     "run": "api",
     "values": "run_values",
 }

@@ -1,4 +1,4 @@
-"""The only place that prints while trials run: how far they are, pace, time left, running mean of test accuracy."""
+"""The only place that prints while work is done: how far it is, pace, time left, running mean of test accuracy."""
 
 import sys
 import time
@@ -10,7 +10,7 @@ from memfluence.engines.events import Event, Note, PartWay, TrialDone, TrialFail
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Progress", "ProgressListener", "Silent", "duration"]
+__all__ = ["Progress", "ProgressListener", "Share", "Silent", "duration"]
 
 _SECONDS_BETWEEN_LINES = 10.0  # where there is no terminal to redraw
 _MOST_PARTS_SHOWN = 3
@@ -145,6 +145,42 @@ class _Bar:
 
     def stop(self) -> None:
         self._progress.stop()
+
+
+class Share:
+    """How far one long piece of work is, and the time left: a bar on a terminal, a line every ten seconds elsewhere."""
+
+    def __init__(self, what: str, stream: TextIO | None = None) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+        from rich.progress import Progress as RichProgress
+
+        self._what, self._console = what, Console(file=stream or sys.stderr, highlight=False)
+        self._started = self._last_line = time.monotonic()
+        columns = (TextColumn(what), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[tail]}"))
+        self._bar = RichProgress(*columns, console=self._console, transient=True)
+        self._task = self._bar.add_task(what, total=1.0, tail="")
+
+    def update(self, share: float) -> None:
+        now = time.monotonic()
+        left = duration((now - self._started) * (1 - share) / share) if 0 < share < 1 else ""
+        tail = f", {left} left" if left else ""
+        if self._console.is_terminal:
+            self._bar.update(self._task, completed=share, tail=tail.removeprefix(", "))
+        elif now - self._last_line >= _SECONDS_BETWEEN_LINES:
+            self._last_line = now
+            self._console.print(f"{self._what} {share:.0%}{tail}", markup=False, soft_wrap=True)
+
+    def __enter__(self) -> "Share":
+        if self._console.is_terminal:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._console.is_terminal:
+            self._bar.stop()
 
 
 class _RunningMean:

@@ -61,13 +61,14 @@ def prepare(
     keep: float | Iterable[float] | None = None,
     design: str = "fixed",
     masks: Any = None,
+    known_by: int | None = None,
     groups: Any = None,
     seed: int = 0,
     out: str | Path | None = None,
     device: str = "auto",
     record: Collection[str] = (),
 ) -> Campaign:
-    """Check everything that can be checked without training."""
+    """Check everything that can be checked without training. `known_by`: see `designs.make`."""
     wanted = None if trials is None else checked_integer("trials", trials, 1, MOST_TRIALS)
     if keep is not None and (name := design.partition(":")[0]) in ("explicit", "uniform"):
         has = "masks" if name == "explicit" else "sizes of subsets"
@@ -83,6 +84,7 @@ def prepare(
         keep=DEFAULT_KEEP if keep is None else keep,
         seed=checked_integer("seed", seed, 0, 2**63 - 1),
         masks=masks,
+        known_by=known_by,
         groups=grouped,
     )
     if made.limit is not None and wanted is not None and wanted > made.limit:

@@ -277,11 +277,14 @@ class Run(RunFindings):
             "made_by": made_by,
         }
 
-    def report(self, out: str | Path, *, dataset: str | None = None, keep: float | None = None) -> Path:
-        """Write a page with the histogram, the most and least memorized examples and the top pairs; gives its path."""
+    def report(self, out: str | Path, *, dataset: str | None = None, keep: float | None = None, **options: Any) -> Path:
+        """Write the explorer, a folder of plain files that any browser opens, and give the path of its page.
+
+        `dataset` says where the data are, if the run does not; a function `progress` is told the share that is done.
+        """
         from memfluence.report import write_report
 
-        return write_report(self, Path(out), dataset=dataset, keep=keep)
+        return write_report(self, Path(out), dataset=dataset, keep=keep, **options)
 
 
 def open_run(path: str | Path, *, memory: str | int | None = None) -> Run:

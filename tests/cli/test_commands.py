@@ -362,7 +362,7 @@ def test_shards_divide_the_groups(shell: Shell) -> None:
 def test_version_and_help(shell: Shell) -> None:
     assert shell("--version").strip() == "0.1.0"
     assert "memfluence run digits" in shell("--help")
-    for command in ("run", "plan", "status", "scores", "pairs", "report", "compare", "export", "import"):
+    for command in ("run", "plan", "status", "scores", "pairs", "report", "serve", "compare", "export", "import"):
         assert "--json" in shell(command, "--help")
 
 

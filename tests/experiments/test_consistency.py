@@ -37,7 +37,7 @@ def test_two_halves_equal_plain_sets(tmp_path: Path) -> None:
         assert line[kind][0]["threshold"] == 0.15
         assert line[kind][0]["jaccard"]["mean"] == pytest.approx(np.mean(values), rel=1e-12)
         assert line[kind][0]["jaccard"]["sd"] == pytest.approx(np.std(values, ddof=1), rel=1e-12)
-    assert line["same_class"][0]["found_again"] == pytest.approx(np.mean(again))
+    assert line["same_class"][0]["found_again"]["mean"] == pytest.approx(np.mean(again))
     assert result.numbers["trials_each"] == 100
     accuracy = np.unpackbits(run.trials.test_correct, axis=1, bitorder="little")[:, :N_TEST].mean(axis=1)
     assert line["test_accuracy"]["mean"] == pytest.approx(accuracy.mean())

@@ -14,6 +14,7 @@ from small_runs import dataset, make_run
 import memfluence as mf
 from engines.commands import DATA, LEARNER, memfluence, start
 from memfluence.errors import InputError, LearnerError, RunMismatchError
+from memfluence.experiments import Retraining
 from memfluence.store import TrialStore
 
 
@@ -53,10 +54,32 @@ def test_models_that_are_there_are_summarized_without_data(name: str, tmp_path: 
 
 def test_another_plan_does_not_go_into_the_same_directory(tmp_path: Path) -> None:
     run = make_run(tmp_path)
+    given = {"dataset": dataset(), "learner": nearest, "progress": False, "repeats": 2}
+    mf.experiment("removal", run, thresholds=[0.3], **given)
+    with pytest.raises(RunMismatchError, match="models of another plan, which differs in emptied_classes, thresholds"):
+        mf.experiment("removal", run, thresholds=[0.3, 0.5], **given)
+    with pytest.raises(RunMismatchError, match="models of another plan, which differs in masks"):
+        mf.experiment("removal", run, thresholds=[0.3], seed=1, **given)
+
+
+@pytest.mark.parametrize("name", ["removal", "utility"])
+def test_more_repeats_are_added_to_those_that_are_there(name: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path)
     given = {"dataset": dataset(), "learner": nearest, "progress": False}
-    mf.experiment("removal", run, thresholds=[0.3], repeats=2, **given)
-    with pytest.raises(RunMismatchError, match="models of another plan, which differs in repeats"):
-        mf.experiment("removal", run, thresholds=[0.3], repeats=3, **given)
+    where = run.path / "experiments" / name
+    mf.experiment(name, run, repeats=2, **given)
+    first = Retraining.from_json(json.loads((where / "plan.json").read_text()))
+    before = {path.name for path in (where / "trained" / "trials").iterdir()}
+    result = mf.experiment(name, run, repeats=5, **given)
+    more = Retraining.from_json(json.loads((where / "plan.json").read_text()))
+    assert more.settings["begun"] == [2, 5]
+    assert np.array_equal(more.masks[: len(first.masks)], first.masks)
+    assert more.purposes[: len(first.purposes)] == first.purposes
+    assert before < {path.name for path in (where / "trained" / "trials").iterdir()}
+    assert "5 models a" in result.title
+    assert TrialStore.open(where / "trained").scan().numbers.tolist() == list(range(len(more.masks)))
+    fewer = mf.experiment(name, run, repeats=3, **given)  # all that are there are used
+    assert fewer.to_json() == result.to_json()
 
 
 def test_what_cannot_be_found_out_has_to_be_given(tmp_path: Path) -> None:

@@ -43,6 +43,18 @@ def test_the_same_seed_gives_the_same_plan_and_json_gives_it_back(tmp_path: Path
     assert back.to_json() == plan.to_json()
 
 
+def test_what_a_repeat_removes_depends_on_its_number_and_the_seed_alone(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    at_once, grown = removal.plan(run, [0.3, 0.5], 5), removal.plan(run, [0.3, 0.5], 5, begun=[2, 3])
+    assert grown.settings["begun"] == [2, 3, 5]
+    assert grown.known_by == 2 * 5
+    for repeat in range(5):
+        for one in at_once.rows(repeat=repeat):
+            (same,) = grown.rows(**at_once.purposes[one])
+            assert np.array_equal(at_once.masks[one], grown.masks[same])
+    assert np.array_equal(grown.masks[:10], removal.plan(run, [0.3, 0.5], 2).masks)
+
+
 def test_means_spreads_and_costs_by_hand(tmp_path: Path) -> None:
     plan = removal.plan(make_run(tmp_path), thresholds=[0.3], repeats=2)
     correct = np.zeros((6, 10), bool)

@@ -27,9 +27,8 @@ def test_a_threshold_is_the_lower_edge_of_its_bin(threshold: float) -> None:
 def test_ends_and_missing_values() -> None:
     chart = histogram(np.array([1.0, -1.0, np.nan]))
     assert (chart.counts[0], chart.counts[-1], chart.missing) == (1, 1, 1)
-    assert chart.heights.max() == 1
     empty = histogram(np.array([np.nan]))
-    assert (empty.counts.sum(), empty.missing, empty.heights.max()) == (0, 1, 0)
+    assert (empty.counts.sum(), empty.missing) == (0, 1)
 
 
 def test_wording() -> None:

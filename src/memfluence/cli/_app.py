@@ -22,6 +22,8 @@ from memfluence.cli import (
     _judge,
     _pairs,
     _read,
+    _report,
+    _reproduce,
     _run,
     _values,
 )
@@ -50,7 +52,8 @@ app.command("mislabels")(_findings.mislabels)
 app.command("duplicates")(_findings.duplicates)
 app.command("groups")(_findings.groups)
 app.command("attack")(_findings.attack)
-app.command("report")(_read.report)
+app.command("report")(_report.report)
+app.command("serve")(_report.serve)
 app.command("values")(_values.values)
 app.command("profile")(_values.profile)
 app.command("datamodels")(_values.datamodels)
@@ -65,6 +68,7 @@ _experiment.app.command("utility", short_help="What the examples in pairs are go
 _experiment.app.command("last-layer", short_help="Retrain the last layer alone (Fig. 8).")(_experiment_train.last_layer)
 _experiment.app.command("long-tail", short_help="The theory itself, on synthetic data.")(_experiment_theory.long_tail)
 app.add_typer(_experiment.app, name="experiment")
+app.command("reproduce")(_reproduce.reproduce)
 app.command("compare")(_exchange.compare)
 app.command("export")(_exchange.export)
 app.command("import")(_exchange.import_)

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from memfluence.cli._experiment import OutOption, conclude, do
-from memfluence.cli._experiment_train import DataOption
 from memfluence.cli._options import (
     AnyClass,
+    DataOption,
     InflOption,
     JsonOption,
     KeepOption,
@@ -169,7 +169,7 @@ def consistency(
             number(at["first"]["mean"], 0),
             number(at["second"]["mean"], 0),
             f"{number(at['jaccard']['mean'])} ± {number(at['jaccard']['sd'])}",
-            number(at["found_again"]),
+            number(at["found_again"]["mean"]),
             f"{number(at['difference']['mean'])} ± {number(at['difference']['sd'])}",
         )
         for line in lines

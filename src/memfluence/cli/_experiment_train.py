@@ -7,6 +7,7 @@ import typer
 from memfluence.cli._experiment import OutOption, conclude, numbers, percent, train
 from memfluence.cli._options import (
     AnyClass,
+    DataOption,
     DeviceOption,
     InflOption,
     JsonOption,
@@ -21,10 +22,6 @@ from memfluence.cli._output import number
 
 __all__ = ["last_layer", "removal", "utility"]
 
-DataOption = Annotated[
-    str | None,
-    typer.Option("--data", "--dataset", help="Where the data are, if the run does not say.", show_default=False),
-]
 LearnerAgainOption = Annotated[
     str | None, typer.Option("--learner", help="Another learner.  [default: the run's]", show_default=False)
 ]
@@ -243,6 +240,9 @@ def last_layer(
         rows,
         f"The network trained once, on everything ({network['learner']}, {network['features']} features): test accuracy"
         f" {network['test_accuracy']:.2%}.",
+        "Standard errors over trials: {network:.0f} and {linear:.0f} memorized, Jaccard {jaccard:.3f}.".format(
+            **found["memorized"]["stderr"]
+        ),
         f"Note: {found['note']}",
     )
 

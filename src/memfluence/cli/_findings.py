@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memfluence.cli._options import AnyClass, JsonOption, KeepOption, MemOption, MemoryOption, RunArgument
+from memfluence.cli._options import AnyClass, DataOption, JsonOption, KeepOption, MemOption, MemoryOption, RunArgument
 from memfluence.cli._output import as_json, number, say, table
 
 if TYPE_CHECKING:
@@ -22,10 +22,6 @@ FileOption = Annotated[
 ImagesOption = Annotated[
     Path | None,
     typer.Option("--images", metavar="FILE.png", help="Draw their pictures (.png, .svg, .pdf).", show_default=False),
-]
-DataOption = Annotated[
-    str | None,
-    typer.Option("--data", "--dataset", help="Where the pictures are, if the run does not say.", show_default=False),
 ]
 
 

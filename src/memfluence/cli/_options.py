@@ -10,6 +10,7 @@ from memfluence.errors import InputError
 
 __all__ = [
     "AnyClass",
+    "DataOption",
     "DatasetArgument",
     "DatasetOption",
     "DesignOption",
@@ -45,6 +46,10 @@ DatasetArgument = Annotated[
         " hf:NAME.",
         show_default=False,
     ),
+]
+DataOption = Annotated[
+    str | None,
+    typer.Option("--data", "--dataset", help="Where the data are, if the run does not say.", show_default=False),
 ]
 DatasetOption = Annotated[
     str | None, typer.Option("--dataset", help="Where the data are, if the run does not say.", show_default=False)

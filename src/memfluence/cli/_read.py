@@ -1,14 +1,13 @@
-"""`status`, `scores` and `report`."""
+"""`status` and `scores`."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from memfluence.cli._options import DatasetOption, JsonOption, KeepOption, MemoryOption, RunArgument, TableOption
+from memfluence.cli._options import JsonOption, KeepOption, MemoryOption, RunArgument, TableOption
 from memfluence.cli._output import as_json, number, say, table
 
-__all__ = ["report", "scores", "status"]
+__all__ = ["scores", "status"]
 
 _SHOWN = 10  # rows that a person sees; --json and --out give all
 
@@ -98,23 +97,3 @@ def scores(
         ),
     )
     say(f"All of them are in {out}." if out else "All of them: --out FILE.csv or --json.")
-
-
-def report(
-    run: RunArgument,
-    out: Annotated[
-        Path | None, typer.Option(help="Directory of the page.  [default: RUN/report]", show_default=False)
-    ] = None,
-    dataset: DatasetOption = None,
-    keep: KeepOption = None,
-    memory: MemoryOption = None,
-    json: JsonOption = False,
-) -> None:
-    """Write a page: histogram, most and least memorized examples, top pairs, with their images."""
-    from memfluence.runs import open_run
-
-    page = open_run(run, memory=memory).report(out or run / "report", dataset=dataset, keep=keep)
-    if json:
-        as_json({"page": str(page)})
-    else:
-        say(f"Open {page}")

@@ -34,12 +34,14 @@ def make(
     keep: float | Iterable[float] = 0.7,
     seed: int = 0,
     masks: Any = None,
+    known_by: int | None = None,
     groups: Groups | None = None,
 ) -> Design:
     """The design that `spec` names, checked against the size of the data.
 
-    `masks` (trials, n_train) gives the explicit design its masks from memory; `explicit:FILE` reads them. With `groups`
-    the design is drawn over the groups, and masks are (trials, groups).
+    `masks` (trials, n_train) gives the explicit design its masks from memory; `explicit:FILE` reads them. It is told
+    from others by all of them, or by the first `known_by`, so that more may follow. With `groups` the design is drawn
+    over the groups, and masks are (trials, groups).
     """
     if groups is not None:
         return Grouped(make(spec, n_train=len(groups.names), keep=keep, seed=seed, masks=masks), groups)
@@ -56,7 +58,7 @@ def make(
         if masks is None and not option:
             raise DesignError("The explicit design needs masks: 'explicit:FILE.npy' or masks=... from Python.")
         rows = checked_masks(masks if masks is not None else read_masks(Path(option)), n_train)
-        design = Explicit(Plan(n_train, name, (), root, {"masks": _mask_digest(rows)}), rows)
+        design = Explicit(Plan(n_train, name, (), root, {"masks": _mask_digest(rows[:known_by])}), rows)
     elif name == "balanced":
         block = _integer(spec, option) if option else DEFAULT_BLOCK
         design = Balanced(Plan(n_train, name, fractions, root, {"block": block}))

@@ -18,7 +18,7 @@ from memfluence.running import DEFAULT_CHECKPOINT_EVERY, prepare, run_trials
 from memfluence.runs import Run, open_run
 from memfluence.store import TrialStore, write_whole
 
-__all__ = ["Training", "only"]
+__all__ = ["Training", "begun", "only"]
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ class Training:
             return trained
         dataset, learner = self.data_of(run), self.learner_of(run)
         _keep_plan(plan, out)
-        return self.run(out / "trained", dataset, learner, design="explicit", masks=plan.masks, seed=plan.seed)
+        explicit = {"design": "explicit", "masks": plan.masks, "known_by": plan.known_by, "seed": plan.seed}
+        return self.run(out / "trained", dataset, learner, **explicit)
 
 
 def only(runs: list[Run], name: str) -> Run:
@@ -90,20 +91,37 @@ def only(runs: list[Run], name: str) -> Run:
     return runs[0]
 
 
+def begun(out: Path) -> list[int]:
+    """How many repeats the models in a directory were planned with, each time that it was asked for more."""
+    there = _planned(out)
+    return [] if there is None else list(there["settings"]["begun"])
+
+
+def _planned(out: Path) -> dict[str, Any] | None:
+    """The plan of the models that a directory holds; None where it holds none yet."""
+    path = out / "plan.json"
+    if not path.is_file() or not any((out / "trained" / "trials").glob("*.parquet")):
+        return None
+    found: dict[str, Any] = json.loads(path.read_bytes())
+    return found
+
+
 def _keep_plan(plan: Retraining, out: Path) -> None:
-    """Write the plan, or refuse a directory that holds models of another one."""
-    path, document = out / "plan.json", plan.to_json()
-    if path.is_file() and any((out / "trained" / "trials").glob("*.parquet")):
-        there = json.loads(path.read_bytes())
-        if there == document:
-            return
-        names = sorted({*there["settings"], *document["settings"]})
-        differ = [name for name in names if there["settings"].get(name) != document["settings"].get(name)] or ["masks"]
-        raise RunMismatchError(
-            f"{out} holds models of another plan, which differs in {', '.join(differ)}; choose another directory"
-            " (--out), or ask for what is there."
-        )
-    write_whole(path, (json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n").encode())
+    """Write the plan, or refuse a directory that holds models of another one. More repeats are no other plan."""
+    document, there = plan.to_json(), _planned(out)
+    if there is not None:
+        names = sorted({*there["settings"], *document["settings"]} - {"repeats", "begun"})
+        differ = [name for name in names if there["settings"].get(name) != document["settings"].get(name)]
+        if not differ and there["masks"] != document["masks"][: len(there["masks"])]:
+            differ = ["masks"]
+        if differ:
+            raise RunMismatchError(
+                f"{out} holds models of another plan, which differs in {', '.join(differ)}; choose another directory"
+                " (--out), or ask for what is there."
+            )
+    content = (json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n").encode()
+    if not (out / "plan.json").is_file() or (out / "plan.json").read_bytes() != content:
+        write_whole(out / "plan.json", content)
 
 
 def _note_failures(store: TrialStore) -> None:

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["difference", "spread"]
+__all__ = ["BLOCKS", "difference", "jackknife", "models", "spread"]
+
+BLOCKS = 10  # of trials, for a jackknife
 
 
 def spread(values: Sequence[float] | np.ndarray) -> dict[str, float | int]:
@@ -27,3 +29,15 @@ def difference(first: Sequence[float] | np.ndarray, second: Sequence[float] | np
         "stderr": float(np.hypot(one["stderr"], other["stderr"])),
         "n": min(int(one["n"]), int(other["n"])),
     }
+
+
+def models(counts: Sequence[int]) -> str:
+    """'20 models', or '3 to 5 models' where some are still missing."""
+    least, most = min(counts), max(counts)
+    return f"{most} models" if least == most else f"{least} to {most} models"
+
+
+def jackknife(left_out: Sequence[float] | np.ndarray) -> float:
+    """Standard error of a number, from what it is without each of the blocks of trials that it is made of."""
+    values = np.asarray(left_out, dtype=np.float64)
+    return float(np.sqrt((len(values) - 1) / len(values) * ((values - values.mean()) ** 2).sum()))

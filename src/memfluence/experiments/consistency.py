@@ -126,11 +126,15 @@ def _read_off(found: Sequence[Agreement], *thresholds: float) -> list[dict[str, 
     for threshold in thresholds if found else ():
         k = int(np.searchsorted(found[0].thresholds, threshold))
         columns = ("first", "second", "shared", "jaccard", "difference")
-        both = ((one.shared[k] / side[k]) for one in found for side in (one.first, one.second) if side[k])
+        both = (
+            np.mean([one.shared[k] / side[k] for side in (one.first, one.second)])
+            for one in found
+            if one.first[k] and one.second[k]
+        )
         rows.append(
             {"threshold": threshold}
             | {column: over(float(getattr(one, column)[k]) for one in found) for column in columns}
-            | {"found_again": float(np.mean(list(both) or [np.nan]))}  # of what a side selects, by the other side
+            | {"found_again": over(both)}  # of what a side selects, by the other side
         )
     return rows
 

@@ -36,11 +36,15 @@ def summarize(
     infl: float = 0.15,
     same_class: bool = True,
     permutations: int = 5,
+    resamples: int = 0,
     keep: float | None = None,
     seed: int = 0,
     memory: str | int | None = None,
 ) -> Result:
-    """The histogram in bins of 0.025, with what chance gives in each."""
+    """The histogram in bins of 0.025, with what chance gives in each.
+
+    With `resamples` also how far the number of pairs varies from run to run (`findings/stability.py`).
+    """
     import pandas as pd
 
     check_trials(run)
@@ -77,6 +81,9 @@ def summarize(
         "by_chance": spread([len(values) for values in chance]),
         "by_chance_strong": spread([int((values >= STRONG).sum()) for values in chance]),
     }
+    if resamples:
+        stability = run.pair_stability(mem, infl, same_class=same_class, keep=keep, resamples=resamples, seed=seed)
+        numbers["pairs_stderr"] = stability.pairs_stderr
     settings = {"mem": mem, "infl": infl, "permutations": permutations, "seed": seed, **selection}
     title = f"{about(run.info)}, {len(run.trials):,} models; memorization >= {mem:g}, influence >= {infl:g}"
     return Result("histogram", title, numbers, table, settings)

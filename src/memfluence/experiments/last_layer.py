@@ -13,8 +13,9 @@ good on 70% of the data (75.8 +- 0.1%) as the network on all (75.9%; on 70%: 72.
 memorization happens before the last layer.
 
 Variance. Accuracies have the spread over models. The network is one, so what another one would give is not in it. The
-two sides may differ in their numbers of trials, and the one with fewer is noisier. Counts and indices are from all
-trials of each side; how far other trials would move them is what the experiment `consistency` says.
+two sides may differ in their numbers of trials, and the one with fewer is noisier. What is said about memorization has
+a jackknife's standard error over blocks of trials of both sides. Pairs have the number that permuted masks give; how
+far other trials would move them is what the experiment `consistency` says.
 
 Failure cases. Learners without a last linear layer cannot be asked.
 """
@@ -25,10 +26,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memfluence.errors import InputError
+from memfluence.estimators import memorization
 from memfluence.experiments._checks import check_same_data, check_trials
 from memfluence.experiments._result import Result, about
-from memfluence.experiments._statistics import spread
-from memfluence.findings.agreement import Agreement, Part, agreement, influence_agreement
+from memfluence.experiments._statistics import BLOCKS, jackknife, spread
+from memfluence.findings.agreement import MEMORIZATION, Agreement, Part, agreement, influence_agreement
 from memfluence.runs import Run
 from memfluence.store import unpack
 
@@ -41,7 +43,7 @@ NOTE = (
     "The representation has seen every training example, so these linear models are not blind to the examples that they"
     " leave out: this is what the last layer alone memorizes, and no cheaper estimate of what the network does."
 )
-LEVELS = {"memorization": np.arange(1, 21) / 20, "influence": np.arange(1, 41) / 100}  # thresholds compared
+INFLUENCE = np.arange(1, 41) / 100  # thresholds compared; lower than elsewhere, since the last layer has weak ones
 
 
 def plan(run: Run, trials: int = 1000, *, seed: int = 0, keep: float | None = None) -> dict[str, Any]:
@@ -67,14 +69,15 @@ def summarize(
 
     `network` says what that network was: learner, test_accuracy, train_accuracy, features.
     """
-    check_trials(run)
+    for one in (run, linear):
+        check_trials(one)
     check_same_data(run, linear)
     sides = {"network": (run, keep), "linear": (linear, None)}
     memorized = {name: side.estimate_memorization(kept).value for name, (side, kept) in sides.items()}
     estimates = {name: side.influence_estimates(kept) for name, (side, kept) in sides.items()}
     known = [~np.isnan(values) for values in memorized.values()]
     part = Part(memorized["network"], memorized["linear"], np.asarray(True), np.asarray(True))
-    curves = {"memorization": agreement([part], LEVELS["memorization"])}
+    curves = {"memorization": agreement([part], MEMORIZATION)}
     for name, allowed in (
         ("influence of memorized", tuple(values >= mem for values in memorized.values())),
         ("influence", (known[0], known[1])),
@@ -84,14 +87,19 @@ def summarize(
             estimates["linear"],
             (allowed[0], allowed[1]),
             *run.label_codes,
-            LEVELS["influence"],
+            INFLUENCE,
             same_class=same_class,
         )
+    stderr = _jackknifed(sides, mem)
     numbers: dict[str, Any] = {
         "note": NOTE,
         "representation": dict(network),
-        "memorized": _counts(agreement([part], [mem])),
-        **{name: _side(side, memorized[name], mem) for name, (side, _) in sides.items()},
+        "speedup": _seconds(run) / _seconds(linear),  # of one model
+        "memorized": {**_counts(agreement([part], [mem])), "stderr": stderr},
+        **{
+            name: {**_side(side, memorized[name], mem), "memorized_stderr": stderr[name]}
+            for name, (side, _) in sides.items()
+        },
         "pairs": {
             name: {
                 **_pairs(sides, least, infl, same_class),
@@ -113,6 +121,25 @@ def _side(run: Run, memorized: np.ndarray, mem: float) -> dict[str, Any]:
         "memorized": int((memorized >= mem).sum()),
         "largest_memorization": float(np.nanmax(memorized)),
     }
+
+
+def _seconds(run: Run) -> float:
+    """Of one model, as it was measured; NaN where it was not."""
+    found = run.status()["seconds_per_trial"]
+    return float("nan") if not found else float(found)
+
+
+def _jackknifed(sides: Mapping[str, tuple[Run, float | None]], mem: float) -> dict[str, float]:
+    """Standard errors of `_counts` of the memorized, from leaving out a block of trials of both sides at a time."""
+    found = []
+    for block in range(BLOCKS):
+        values = []
+        for run, keep in sides.values():
+            trials = run.trials  # dealt out in whole clusters, since only those are independent
+            left = trials.select(trials.numbers // trials.cluster % BLOCKS != block)
+            values.append(memorization(left, run.info.kinds, keep).value)
+        found.append(_counts(agreement([Part(values[0], values[1], np.asarray(True), np.asarray(True))], [mem])))
+    return {name: jackknife([one[name] for one in found]) for name in found[0]}
 
 
 def _pairs(sides: Mapping[str, tuple[Run, float | None]], mem: float, infl: float, same_class: bool) -> dict[str, Any]:

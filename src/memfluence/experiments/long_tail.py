@@ -33,7 +33,7 @@ from memfluence.estimators import memorization
 from memfluence.experiments._checks import check_repeats
 from memfluence.experiments._result import Result
 from memfluence.experiments._retraining import Retraining
-from memfluence.experiments._statistics import difference, spread
+from memfluence.experiments._statistics import BLOCKS, difference, jackknife, spread
 from memfluence.records import Trials
 from memfluence.runs import Run
 from memfluence.seeding import generator, random_subset
@@ -42,7 +42,6 @@ from memfluence.store import unpack
 __all__ = ["Campaign", "World", "plan", "retraining", "summarize"]
 
 SIZES = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, 10**9))  # of subpopulations, in the training set
-BLOCKS = 10  # of trials, for the jackknife
 ARMS = ("all", "singletons", "random")
 
 
@@ -210,8 +209,7 @@ def _explained(data: Dataset, trials: Trials) -> dict[str, float]:
             return float(1 - rates[0][known].sum() / rates[1][known].sum()) if known.any() else float("nan")
 
     blocks = np.arange(len(kept)) % BLOCKS
-    left_out = np.array([share(blocks != block) for block in range(BLOCKS)])
-    stderr = float(np.sqrt((BLOCKS - 1) / BLOCKS * ((left_out - left_out.mean()) ** 2).sum()))
+    stderr = jackknife([share(blocks != block) for block in range(BLOCKS)])
     return {"explained": share(blocks >= 0), "explained_stderr": stderr, "pairs": len(columns)}
 
 

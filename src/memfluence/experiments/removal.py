@@ -23,8 +23,8 @@ import numpy as np
 from memfluence.errors import InputError
 from memfluence.experiments._checks import check_classes, check_repeats, check_trials, warn
 from memfluence.experiments._result import Result, about
-from memfluence.experiments._retraining import Retraining, correct_by_trial
-from memfluence.experiments._statistics import difference, spread
+from memfluence.experiments._retraining import Retraining, blocks, correct_by_trial
+from memfluence.experiments._statistics import difference, models, spread
 from memfluence.records import Trials
 from memfluence.runs import Run
 from memfluence.seeding import generator, random_subset
@@ -43,12 +43,14 @@ def plan(
     mem: float = MEMORIZED,
     seed: int = 0,
     keep: float | None = None,
+    begun: Sequence[int] = (),
 ) -> Retraining:
     """The models of the experiment: `repeats` that keep all, and for each threshold `repeats` without the memorized
     examples and as many without random ones.
 
     `mem` is the threshold of the statement about share and utility, added to the others. Trials of one size follow each
-    other, because a network that is captured on a GPU is captured once for each size.
+    other, because a network that is captured on a GPU is captured once for each size. `begun` says how many repeats
+    there were before, to which more are added; those of a repeat depend on its number and the seed alone.
     """
     check_trials(run)
     check_repeats(repeats)
@@ -64,21 +66,29 @@ def plan(
     if unused := [f"{one:g}" for one in chosen if one not in used]:
         warn(f"No example is memorized at {', '.join(unused)} or above, so there is nothing to remove there.")
     emptied: dict[str, list[str]] = {}
-    everything = np.ones(len(value), dtype=bool)
-    masks, purposes = [everything] * repeats, [{"arm": "all", "repeat": k} for k in range(repeats)]
+    left = {}  # threshold: (n_train,) bool, what is kept; what is not estimated (NaN) is
     for threshold in used:
-        kept = ~(value >= threshold)  # (n_train,) bool; what is not estimated (NaN) stays
-        emptied[f"{threshold:g}"] = check_classes(run, kept, f"memorized at {threshold:g} or above")
-        for arm in ("memorized", "random"):
-            for repeat in range(repeats):
-                rng = generator(seed, "resample", len(masks))
-                masks.append(kept if arm == "memorized" else random_subset(rng, len(value), int(kept.sum())))
-                purposes.append({"arm": arm, "threshold": threshold, "repeat": repeat})
+        left[threshold] = ~(value >= threshold)
+        emptied[f"{threshold:g}"] = check_classes(run, left[threshold], f"memorized at {threshold:g} or above")
+    masks: list[np.ndarray] = []
+    purposes: list[dict[str, Any]] = []
+    parts = blocks(repeats, begun)
+    for part in parts:
+        masks += [np.ones(len(value), dtype=bool)] * len(part)
+        purposes += [{"arm": "all", "repeat": repeat} for repeat in part]
+        for k, (threshold, kept) in enumerate(left.items()):
+            masks += [kept] * len(part)
+            purposes += [{"arm": "memorized", "threshold": threshold, "repeat": repeat} for repeat in part]
+            for repeat in part:
+                rng = generator(seed, "resample", repeat * len(left) + k)
+                masks.append(random_subset(rng, len(value), int(kept.sum())))
+                purposes.append({"arm": "random", "threshold": threshold, "repeat": repeat})
     settings = {
         "about": about(run.info),
         "thresholds": used,
         "without_examples": [one for one in chosen if one not in used],
-        "repeats": repeats,
+        "repeats": parts[-1].stop,
+        "begun": [part.stop for part in parts],
         "mem": _checked(mem),
         "keep": keep,
         "memorization_from_trials": len(run.trials),
@@ -86,7 +96,8 @@ def plan(
         "n_test": run.info.n_test,
         "emptied_classes": emptied,
     }
-    return Retraining("removal", np.stack(masks), tuple(purposes), settings, seed)
+    known_by = len(parts[0]) * (1 + 2 * len(left))
+    return Retraining("removal", np.stack(masks), tuple(purposes), settings, seed, known_by)
 
 
 def summarize(plan: Retraining, trials: Trials) -> Result:
@@ -133,9 +144,10 @@ def summarize(plan: Retraining, trials: Trials) -> Result:
     ]
     at_mem = next((one for one in points if one["threshold"] == settings["mem"]), None)
     numbers = {"accuracy": spread(whole), "points": points, "memorized": at_mem, "paired": False}
+    there = [len(whole), *(one[key]["n"] for one in points for key in ("accuracy", "accuracy_random"))]
     title = (
         f"{settings['about']}, memorization from {settings['memorization_from_trials']:,} models;"
-        f" {settings['repeats']} models a point"
+        f" {models(there)} a point"
         + ("; some removals empty classes" if any(settings["emptied_classes"].values()) else "")
     )
     return Result("removal", title, numbers, pd.DataFrame(rows), settings)

@@ -17,6 +17,7 @@ does: with few trials many are chance, and S_h is then larger and S'_h less affe
 see `removal`.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,8 @@ import numpy as np
 from memfluence.errors import InputError
 from memfluence.experiments._checks import check_classes, check_repeats, check_trials
 from memfluence.experiments._result import Result, about
-from memfluence.experiments._retraining import Retraining, correct_by_trial
-from memfluence.experiments._statistics import difference, spread
+from memfluence.experiments._retraining import Retraining, blocks, correct_by_trial
+from memfluence.experiments._statistics import difference, models, spread
 from memfluence.records import Trials
 from memfluence.runs import Run
 
@@ -43,8 +44,9 @@ def plan(
     same_class: bool = True,
     seed: int = 0,
     keep: float | None = None,
+    begun: Sequence[int] = (),
 ) -> Retraining:
-    """`repeats` models that keep all examples, and as many without S_h."""
+    """`repeats` models that keep all examples, and as many without S_h. `begun`: see `removal.plan`."""
     check_trials(run)
     check_repeats(repeats)
     pairs = run.find_pairs(mem, infl, same_class=same_class, keep=keep)
@@ -53,11 +55,13 @@ def plan(
     kept = np.ones(run.info.n_train, dtype=bool)
     kept[pairs.train_index] = False
     emptied = check_classes(run, kept, "in high-influence pairs")
-    masks = [np.ones_like(kept)] * repeats + [kept] * repeats
-    purposes = tuple({"arm": arm, "repeat": repeat} for arm in ARMS for repeat in range(repeats))
+    parts = blocks(repeats, begun)
+    purposes = tuple({"arm": arm, "repeat": repeat} for part in parts for arm in ARMS for repeat in part)
+    masks = [kept if one["arm"] == "without" else np.ones_like(kept) for one in purposes]
     settings = {
         "about": about(run.info),
-        "repeats": repeats,
+        "repeats": parts[-1].stop,
+        "begun": [part.stop for part in parts],
         "mem": mem,
         "infl": infl,
         "same_class": same_class,
@@ -71,7 +75,7 @@ def plan(
         "influenced": np.unique(pairs.test_index).tolist(),  # S'_h
         "emptied_classes": emptied,
     }
-    return Retraining("utility", np.stack(masks), purposes, settings, seed)
+    return Retraining("utility", np.stack(masks), purposes, settings, seed, len(ARMS) * len(parts[0]))
 
 
 def summarize(plan: Retraining, trials: Trials) -> Result:
@@ -116,9 +120,10 @@ def summarize(plan: Retraining, trials: Trials) -> Result:
         for (arm, name), of in counts.items()
         for k, one in enumerate(of)
     ]
+    there = [len(counts[arm, "test"]) for arm in ARMS]
     title = (
         f"{settings['about']}, {settings['removed']:,} of them in {settings['pairs']:,} pairs from"
-        f" {settings['influence_from_trials']:,} models; {settings['repeats']} models a side"
+        f" {settings['influence_from_trials']:,} models; {models(there)} a side"
     )
     return Result("utility", title, numbers, pd.DataFrame(rows), settings)
 

@@ -221,6 +221,7 @@ LEARNER_PRESETS: dict[str, LearnerPreset] = {
     "resnet50@paper": LearnerPreset("resnet50", PRESETS["cifar100"]),
     "resnet50@imagenet": LearnerPreset("resnet50_imagenet", PRESETS["imagenet"]),
     "resnet18@paper": LearnerPreset("resnet18", PRESETS["cifar100"]),
+    "resnet18@fast": LearnerPreset("resnet18", PRESETS["fast"]),
     "inception@paper": LearnerPreset("inception", PRESETS["cifar100"]),
     "inception@mnist": LearnerPreset("inception", PRESETS["mnist"]),
     "inception@mnist-fast": LearnerPreset("inception", PRESETS["mnist-fast"]),

@@ -10,7 +10,6 @@ import numpy as np
 
 from memfluence.datasets import Dataset, to_images
 from memfluence.errors import InputError
-from memfluence.report._inputs import TINY
 from memfluence.report._wording import count, short_name
 from memfluence.store import write_whole
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BLUE", "GREY", "INK", "ORANGE", "SOFT", "about", "draw", "new_figure", "pictures", "save", "style"]
 
+TINY = 16  # pixels up to which pictures are smoothed: the eye would see squares instead of a shape
 ORANGE, BLUE, GREY, INK, SOFT = "#d55e00", "#0072b2", "#918b81", "#1f1e1c", "#66625c"
 STYLE: dict[str, Any] = {
     "font.size": 8,

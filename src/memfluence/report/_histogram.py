@@ -18,12 +18,6 @@ class Histogram:
     missing: int  # values that the trials cannot give
 
     @property
-    def heights(self) -> np.ndarray:
-        """Heights of the bars, (bins,) in 0..1, on a scale where one example among thousands can still be seen."""
-        heights: np.ndarray = np.log1p(self.counts) / np.log1p(max(1, int(self.counts.max())))
-        return heights
-
-    @property
     def ticks(self) -> list[int]:
         """Counts worth a line across the chart: the powers of ten, and steps between them where there are few."""
         top = max(1, int(self.counts.max()))

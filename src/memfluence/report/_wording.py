@@ -5,7 +5,6 @@ import math
 from memfluence.datasets import short_name
 
 __all__ = [
-    "NAME_LETTERS",
     "UNKNOWN",
     "approximate",
     "class_name",
@@ -18,7 +17,6 @@ __all__ = [
 ]
 
 UNKNOWN = "–"
-NAME_LETTERS = 48  # of a class's name: three lines of a card
 
 
 def value(number: float, decimals: int = 2) -> str:

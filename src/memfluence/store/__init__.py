@@ -1,6 +1,6 @@
 """The store: a directory of immutable Parquet segments and one `run.json`. The only thing that lasts."""
 
-from memfluence.store._files import write_whole
+from memfluence.store._files import file_errors, write_whole
 from memfluence.store.bits import unpack
 from memfluence.store.checkpoints import CheckpointFiles, StoredCheckpoint
 from memfluence.store.importing import Imported, Labels, import_trials
@@ -23,6 +23,7 @@ __all__ = [
     "TrialStore",
     "TrialsFile",
     "differences",
+    "file_errors",
     "import_trials",
     "segment_columns",
     "unpack",

@@ -43,7 +43,7 @@ def draw(result: Result) -> "Figure":
         f"{count(numbers['train_examples'])} training examples",
         f"{count(numbers['test_examples'])} test examples ({percent(numbers['test_share'], 2)})",
         f"{count(numbers['single_test_examples'])} of them in one pair only",
-        f"{percent(numbers['share_below_strong'])} of influences below 0.4",
+        f"{percent(numbers['share_below_strong'], 1)} of influences below 0.4",
     ]
     panel.text(
         0.985,

@@ -1,0 +1,56 @@
+"""The pictures of the explorer in docs/images, taken with headless Chromium.
+
+    python docs/make_screenshots.py CIFAR DIGITS
+
+CIFAR and DIGITS are folders that `memfluence report` wrote: of the 138 trials on CIFAR-100, and of digits with recorded
+predictions (`memfluence run digits --record prediction`).
+"""
+
+import argparse
+import os
+import shutil
+from pathlib import Path
+
+IMAGES = Path(__file__).parent / "images"
+# Name: the report, the view, the theme, the height.
+SHOTS = {
+    "explorer-overview": ("cifar", "", "light", 1080),
+    "explorer-gallery": ("cifar", "gallery?min=0.25&sort=influence", "light", 860),
+    "explorer-example": ("cifar", "train/3630", "dark", 860),
+    "explorer-pairs": ("cifar", "pairs?min=0.2", "light", 860),
+    "explorer-duplicates": ("cifar", "duplicates", "dark", 860),
+    "explorer-classes": ("cifar", "classes", "light", 700),
+    "explorer-mislabels": ("digits", "mislabels", "light", 860),
+    "explorer-test": ("digits", "test/1124", "light", 860),
+}
+TICKED = {0: "wrong", 1: "wrong", 2: "fine", 4: "wrong", 5: "fine"}  # of the mislabels
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cifar", type=Path)
+    parser.add_argument("digits", type=Path)
+    options = parser.parse_args()
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = os.environ.get("MEMFLUENCE_CHROMIUM") or shutil.which("chromium")
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=chromium, args=[*arguments, "--hide-scrollbars"])
+        for name, (report, view, theme, height) in SHOTS.items():
+            context = browser.new_context(viewport={"width": 1360, "height": height}, color_scheme=theme)
+            page = context.new_page()
+            page.goto(f"{(getattr(options, report) / 'index.html').resolve().as_uri()}#/{view}")
+            page.wait_for_selector("main h1")
+            page.wait_for_timeout(1000)  # for the pictures
+            if name == "explorer-mislabels":
+                for card, decision in TICKED.items():
+                    page.locator(".verdict").nth(card).get_by_role("button", name=decision).click()
+                page.mouse.move(5, 5)
+            page.screenshot(path=IMAGES / f"{name}.png")
+            context.close()
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""`report` and `serve`: the explorer as a folder, and in the browser."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from memfluence.cli._options import JsonOption, KeepOption, MemoryOption, RunArgument
+from memfluence.cli._output import as_json, say, size
+
+if TYPE_CHECKING:
+    from memfluence.runs import Run
+
+__all__ = ["report", "serve"]
+
+OutOption = Annotated[
+    Path | None, typer.Option("--out", help="Folder of the explorer.  [default: RUN/report]", show_default=False)
+]
+DataOption = Annotated[
+    str | None,
+    typer.Option("--data", "--dataset", help="Where the data are, if the run does not say.", show_default=False),
+]
+
+
+def report(
+    run: RunArgument,
+    out: OutOption = None,
+    data: DataOption = None,
+    keep: KeepOption = None,
+    memory: MemoryOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Write the explorer: a folder that any browser opens, from the disk or from any web server.
+
+    It shows the histogram, every example with its scores and influences, pairs, likely mislabels and near-duplicates to
+    tick, and a table of classes. It needs no network.
+    """
+    from memfluence.runs import open_run
+
+    folder = out or run / "report"
+    page = _write(open_run(run, memory=memory), folder, data, keep)
+    files = [file.stat().st_size for file in folder.rglob("*") if file.is_file()]
+    if json:
+        as_json({"page": str(page), "files": len(files), "bytes": sum(files)})
+    else:
+        say(f"Open {page} ({len(files)} files, {size(sum(files))})")
+
+
+def serve(
+    run: RunArgument,
+    out: OutOption = None,
+    data: DataOption = None,
+    keep: KeepOption = None,
+    memory: MemoryOption = None,
+    port: Annotated[int, typer.Option(help="The first to try; the next free one is taken, any free one for 0.")] = 8000,
+    host: Annotated[str, typer.Option(help="Address to listen on; others than this machine's own let others in.")] = (
+        "127.0.0.1"
+    ),
+    json: JsonOption = False,
+) -> None:
+    """Show the explorer in the browser until Ctrl-C; it is written first where it is missing or out of date."""
+    from memfluence.report import ReportServer, is_current
+    from memfluence.runs import open_run
+
+    opened = open_run(run, memory=memory)
+    folder = out or run / "report"
+    if not is_current(opened, folder, dataset=data, keep=keep):
+        _write(opened, folder, data, keep)
+    with ReportServer(folder, host, port) as server:
+        if json:
+            as_json({"url": server.url})
+        else:
+            say(f"{server.url} (Ctrl-C to stop)")
+        typer.get_text_stream("stdout").flush()
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            return
+
+
+def _write(run: "Run", folder: Path, data: str | None, keep: float | None) -> Path:
+    from memfluence.progress import Share
+
+    with Share("explorer") as shown:
+        return run.report(folder, dataset=data, keep=keep, progress=shown.update)

@@ -1,0 +1,143 @@
+"""Who carries whom, for the example pages: each example's strongest influences within its class.
+
+Within the class, as in the paper's selection of pairs: among all training examples noise alone would fill the lists.
+Nothing here holds the matrix: one class, or a part of it, at a time.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from memfluence.estimators import Influence, class_members
+from memfluence.estimators.counts import pair_counts
+
+if TYPE_CHECKING:
+    from memfluence.runs import Run
+
+__all__ = ["Details", "Strongest", "accuracies_of", "influence_details", "strongest"]
+
+TESTS, CARRIERS, HARMFUL, SIMILAR = 8, 12, 4, 6  # shown on an example's page
+VALUES_AT_ONCE = 2**23
+COMPARED_AT_ONCE = 2**25  # values of a class whose profiles are compared; larger classes go without
+COMPARISONS = 2**42  # multiplications of a class that are worth their time
+
+
+@dataclass(frozen=True, eq=False)
+class Strongest:
+    """Chosen pairs of examples in rows: (n, k) each; index -1 and NaN where there are fewer than k."""
+
+    index: np.ndarray  # int64, on the other side
+    influence: np.ndarray
+    lower: np.ndarray  # 95% interval
+    upper: np.ndarray
+    accuracy_in: np.ndarray  # of models that kept the training example, on the test example
+    accuracy_out: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Details:
+    carried: Strongest  # (n_train, TESTS): the test examples that each training example helps most
+    carriers: Strongest  # (n_test, CARRIERS): the training examples that help each test example most
+    harmful: Strongest  # (n_test, HARMFUL): those that hurt it most
+    similar: np.ndarray  # (n_train, SIMILAR) int64: training examples with the most similar influences
+    similarity: np.ndarray  # (n_train, SIMILAR): the correlation of the two rows of influence
+
+
+def influence_details(run: "Run", keep: float | None, done: Callable[[float], None]) -> Details:
+    """The lists of all examples; `done` is told the share that is finished."""
+    estimates = run.influence_estimates(keep)
+    labels = run.label_codes
+    n_train, n_test = (len(codes) for codes in labels)
+    carried = np.full((n_train, TESTS), -1)
+    best, worst = np.full((n_test, CARRIERS), -1), np.full((n_test, HARMFUL), -1)
+    similar, similarity = np.full((n_train, SIMILAR), -1), np.full((n_train, SIMILAR), np.nan)
+    finished = 0
+    for _, rows, columns in class_members(*labels):
+        finished += len(rows)
+        if not len(rows) or not len(columns):
+            continue
+        compare = len(rows) * len(columns) <= COMPARED_AT_ONCE and len(rows) ** 2 * len(columns) <= COMPARISONS
+        at_once = len(rows) if compare else max(1, VALUES_AT_ONCE // len(columns))
+        helped = np.empty((0, len(columns)))  # values and rows of the strongest so far, and of the most harmful
+        helpers = np.empty((0, len(columns)), np.int64)
+        hurt, harmers = helped, helpers
+        for start in range(0, len(rows), at_once):
+            some = rows[start : start + at_once]
+            values = estimates.block(some, columns)  # (some, columns)
+            carried[some, : len(columns)] = columns[strongest(values, TESTS)][:, :TESTS]
+            carried[some[np.isnan(values[:, 0])]] = -1
+            helped, helpers = _merged(helped, helpers, values, some, CARRIERS)
+            hurt, harmers = _merged(hurt, harmers, -values, some, HARMFUL)
+            if compare:
+                similar[rows], similarity[rows] = _most_similar(values, rows)
+        best[columns, : len(helpers)] = np.where(np.isnan(helped), -1, helpers).T
+        worst[columns, : len(harmers)] = np.where(hurt > 0, harmers, -1).T  # only who hurts
+        done(finished / n_train)
+    return Details(
+        _with_errors(estimates, np.arange(n_train)[:, None], carried, carried),
+        _with_errors(estimates, best, np.arange(n_test)[:, None], best),
+        _with_errors(estimates, worst, np.arange(n_test)[:, None], worst),
+        similar,
+        similarity,
+    )
+
+
+def strongest(values: np.ndarray, k: int) -> np.ndarray:
+    """Columns of the k highest values of each row, highest first, ties to the lower column, NaN last."""
+    order: np.ndarray = np.argsort(-values, axis=1, kind="stable")[:, :k]
+    return order
+
+
+def accuracies_of(estimates: Influence, train: np.ndarray, test: np.ndarray, value: np.ndarray) -> list[np.ndarray]:
+    """How often models that kept the training example, and models that did not, are right: (pairs,) each."""
+    arms = estimates.arms
+    accuracy_in = pair_counts(arms.in_trials.mask, arms.in_trials.test_correct, train, test) / arms.trials_in[train]
+    return [accuracy_in, accuracy_in - value]
+
+
+def _merged(
+    best: np.ndarray, who: np.ndarray, values: np.ndarray, rows: np.ndarray, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k highest of each column among those so far and new rows; earlier rows, whose indices are lower, win ties."""
+    together = np.concatenate([best, values])  # (so far + rows, columns)
+    names = np.concatenate([who, np.broadcast_to(rows[:, None], values.shape)])
+    order = strongest(together.T, k).T
+    return np.take_along_axis(together, order, axis=0), np.take_along_axis(names, order, axis=0)
+
+
+def _most_similar(values: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of each row the rows that correlate most with it, and how much; what has no spread has no correlation."""
+    index, correlation = np.full((len(rows), SIMILAR), -1), np.full((len(rows), SIMILAR), np.nan)
+    centred = (values - values.mean(axis=1, keepdims=True)).astype(np.float32)
+    norms = np.linalg.norm(centred, axis=1, keepdims=True)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        unit = np.where(norms > 1e-6, centred / norms, np.nan)  # (rows, columns)
+    known = np.asarray(np.isfinite(unit).all(axis=1))  # (rows,)
+    unit = np.nan_to_num(unit)
+    at_once = max(1, VALUES_AT_ONCE // len(rows))
+    for start in range(0, len(rows), at_once):
+        some = np.arange(start, min(start + at_once, len(rows)))
+        found = unit[some] @ unit.T  # (some, rows)
+        found[:, ~known] = np.nan
+        found[~known[some]] = np.nan
+        found[np.arange(len(some)), some] = np.nan  # itself
+        order = strongest(found, SIMILAR)
+        values_of = np.take_along_axis(found, order, axis=1)
+        index[some, : order.shape[1]] = np.where(np.isnan(values_of), -1, rows[order])
+        correlation[some, : order.shape[1]] = values_of
+    return index, correlation
+
+
+def _with_errors(estimates: Influence, train: np.ndarray, test: np.ndarray, index: np.ndarray) -> Strongest:
+    """Estimates, intervals and accuracies of the pairs of which `index`, (n, k), is one side."""
+    there = index >= 0
+    pairs = [np.broadcast_to(side, index.shape)[there] for side in (train, test)]
+    found = estimates.at(*pairs)
+    accuracies = accuracies_of(estimates, pairs[0], pairs[1], found.value)
+    columns = [found.value, found.lower, found.upper, *accuracies]
+    tables = [np.full(index.shape, np.nan) for _ in columns]
+    for table, column in zip(tables, columns):
+        table[there] = column
+    return Strongest(index, *tables)

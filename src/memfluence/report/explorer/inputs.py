@@ -1,0 +1,72 @@
+"""The inputs of all examples for the explorer: sheets of thumbnails, or texts and features; and their ids."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memfluence.datasets import Dataset
+from memfluence.report._wording import shortened
+from memfluence.report.explorer.folder import Folder
+from memfluence.report.explorer.pictures import are_pictures
+from memfluence.report.explorer.scripts import script
+from memfluence.report.explorer.sheets import MARGIN, chosen_layout, sheets
+from memfluence.report.explorer.tables import CHUNK, default_order
+from memfluence.report.explorer.texts import is_text, letters_for, rows_as_json
+
+if TYPE_CHECKING:
+    from memfluence.runs import Run
+
+__all__ = ["add_inputs"]
+
+ID_LETTERS = 200
+
+
+def add_inputs(
+    folder: Folder, data: Dataset | None, run: "Run", keep: float | None, done: Callable[[float], None]
+) -> dict[str, Any]:
+    """Write them all; give what the page has to know to show them."""
+    if data is None:
+        return {"inputs": "none", "ids": False}
+    ids = data.train_ids is not None or data.test_ids is not None
+    if are_pictures(data.x_train, data.value_range):
+        sheet = _add_sheets(folder, data, default_order(run.estimate_memorization(keep).value), done)
+        if ids:
+            _add_rows(folder, data, False, lambda share: None)
+        return {"inputs": "images", "ids": ids, "sheet": sheet}
+    _add_rows(folder, data, True, done)
+    return {"inputs": "texts" if is_text(data.x_train) else "features", "ids": ids}
+
+
+def _add_sheets(folder: Folder, data: Dataset, order: np.ndarray, done: Callable[[float], None]) -> dict[str, Any]:
+    """Thumbnails: training examples as the gallery first shows them, test examples by index."""
+    examples = data.n_train + data.n_test
+    layout = chosen_layout(data.x_train, data.value_range, examples)
+    for split, inputs, rows, before in (
+        ("train", data.x_train, order, 0),
+        ("test", data.x_test, np.arange(data.n_test), data.n_train),
+    ):
+
+        def drawn(count: int, before: int = before) -> None:
+            done((before + count) / examples)
+
+        for number, content in enumerate(sheets(inputs, data.value_range, rows, layout, drawn)):
+            folder.add(f"{split}-{number}.webp", content)
+    return {"side": layout.side, "margin": MARGIN, "across": layout.across, "pixels": layout.pixels}
+
+
+def _add_rows(folder: Folder, data: Dataset, inputs_too: bool, done: Callable[[float], None]) -> None:
+    """Texts or features, and ids, some examples to a file."""
+    examples = data.n_train + data.n_test
+    letters = letters_for(examples)
+    for split, inputs, ids, n, before in (
+        ("train", data.x_train, data.train_ids, data.n_train, 0),
+        ("test", data.x_test, data.test_ids, data.n_test, data.n_train),
+    ):
+        for number, start in enumerate(range(0, n, CHUNK)):
+            rows = range(start, min(n, start + CHUNK))
+            document = rows_as_json(inputs, rows, letters) if inputs_too else {}
+            if ids is not None:
+                document["ids"] = [shortened(str(ids[row]), ID_LETTERS) for row in rows]
+            folder.add(f"{split}-inputs-{number}.js", script(f"{split}-inputs-{number}", document))
+            done((before + rows[-1] + 1) / examples)

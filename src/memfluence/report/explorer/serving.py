@@ -1,0 +1,96 @@
+"""A server for one report: this machine only unless told otherwise, its folder only, with headers that keep it shut."""
+
+import socket
+from functools import partial
+from http import HTTPStatus
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from memfluence.errors import InputError
+
+__all__ = ["ReportServer"]
+
+TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css", ".webp": "image/webp"}
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; base-uri 'none';"
+    " form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+PORTS_TRIED = 20
+FOREVER = "public, max-age=31536000, immutable"  # the folder of data has another name when it changes
+
+
+class ReportServer(ThreadingHTTPServer):
+    """Serves the folder `report` at `url`; on the first free port from `port` on, any free one if it is 0."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, report: Path, host: str = "127.0.0.1", port: int = 8000) -> None:
+        if not 0 <= port <= 65535:
+            raise InputError(f"The port must be a number from 0 to 65535. Got {port} instead.")
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        handler = partial(_Handler, directory=str(report.resolve()))
+        for candidate in [port + k for k in range(PORTS_TRIED if port else 1) if port + k <= 65535] + [0]:
+            try:
+                super().__init__((host, candidate), handler)
+                break
+            except socket.gaierror as error:
+                raise InputError(f"{host!r} is not an address of this machine; leave out --host.") from error
+            except OSError as error:
+                if candidate == 0:
+                    raise InputError(f"Cannot listen on {host}: {error.strerror}; choose another --host.") from error
+
+    @property
+    def url(self) -> str:
+        host, port = self.server_address[:2]
+        return f"http://[{host!s}]:{port}/" if ":" in str(host) else f"http://{host!s}:{port}/"
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that went away is no news."""
+
+
+class _Handler(SimpleHTTPRequestHandler):
+    """Files of the folder, nothing hidden, nothing outside of it, no listings."""
+
+    extensions_map = TYPES
+    server_version, sys_version = "memfluence", ""
+    protocol_version = "HTTP/1.1"
+
+    def send_head(self) -> Any:
+        if not self._is_ours():
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return None
+        return super().send_head()
+
+    def _is_ours(self) -> bool:
+        """Whether the path is a file below the folder, after links are followed, of a type that a report has."""
+        folder = Path(self.directory).resolve()
+        try:
+            path = Path(self.translate_path(self.path)).resolve()
+            path = folder / "index.html" if path == folder else path
+            parts = path.relative_to(folder).parts
+            return path.is_file() and path.suffix in TYPES and not any(part.startswith(".") for part in parts)
+        except (OSError, ValueError):  # outside of the folder, or no path at all
+            return False
+
+    def list_directory(self, path: Any) -> BinaryIO | None:  # type: ignore[override]
+        self.send_error(HTTPStatus.NOT_FOUND)
+        return None
+
+    def end_headers(self) -> None:
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        self.send_header("Cache-Control", FOREVER if "/data-" in self.path else "no-cache")
+        super().end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Quiet: the terminal is for the address."""

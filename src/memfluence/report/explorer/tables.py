@@ -1,0 +1,154 @@
+"""Columns of the explorer: what its galleries, pages and lists are made of, as documents for `scripts.script`."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memfluence.estimators import Memorization
+from memfluence.findings import Duplicates, Mislabels, Pairs
+from memfluence.report.explorer.influences import Details, Strongest, accuracies_of
+from memfluence.report.explorer.scripts import packed, packed_fractions, quantized
+from memfluence.report.explorer.votes import Votes
+
+if TYPE_CHECKING:
+    from memfluence.runs import Run
+
+__all__ = [
+    "CHUNK",
+    "default_order",
+    "duplicate_list",
+    "mislabel_list",
+    "mislabels_listed",
+    "pair_table",
+    "test_chunks",
+    "test_columns",
+    "train_chunks",
+    "train_columns",
+]
+
+CHUNK = 256  # examples whose details are loaded together
+LISTED = 1000  # likely mislabels, and near-duplicates
+REJECTED = 0.5  # least share of held-out models, surely, that reject the label of a likely mislabel
+ALWAYS_LISTED = 24  # where there are fewer such, the first ones of the ranking anyway
+PAIRS = 100_000  # the strongest
+
+Document = dict[str, Any]
+
+
+def default_order(memorization: np.ndarray) -> np.ndarray:
+    """Training examples as the gallery first shows them: most memorized first, ties to the lower index, NaN last."""
+    order: np.ndarray = np.argsort(-quantized(memorization).astype(np.int32), kind="stable")
+    return order
+
+
+def train_columns(labels: np.ndarray, scores: Memorization, details: Details, pairs: Pairs) -> Document:
+    place = np.empty(len(labels), np.int64)
+    place[default_order(scores.value)] = np.arange(len(labels))
+    return {
+        "label": packed(labels),
+        "memorization": packed_fractions(scores.value),
+        "stderr": packed_fractions(scores.stderr),
+        "accuracyIn": packed_fractions(scores.accuracy_in),
+        "accuracyOut": packed_fractions(scores.accuracy_out),
+        "strongest": packed_fractions(details.carried.influence[:, 0]),
+        "pairs": packed(np.bincount(pairs.train_index, minlength=len(labels))),
+        "place": packed(place),  # among the tiles of the sheets
+    }
+
+
+def test_columns(labels: np.ndarray, accuracy: np.ndarray, details: Details, pairs: Pairs) -> Document:
+    return {
+        "label": packed(labels),
+        "accuracy": packed_fractions(accuracy),
+        "strongest": packed_fractions(details.carriers.influence[:, 0]),
+        "pairs": packed(np.bincount(pairs.test_index, minlength=len(labels))),
+    }
+
+
+def pair_table(run: "Run", pairs: Pairs, keep: float | None) -> Document:
+    some = slice(0, PAIRS)
+    train, test, value = pairs.train_index[some], pairs.test_index[some], pairs.influence[some]
+    accuracy_in, accuracy_out = accuracies_of(run.influence_estimates(keep), train, test, value)
+    return {
+        "train": packed(train),
+        "test": packed(test),
+        "influence": packed_fractions(value),
+        "lower": packed_fractions(pairs.lower[some]),
+        "upper": packed_fractions(pairs.upper[some]),
+        "accuracyIn": packed_fractions(accuracy_in),
+        "accuracyOut": packed_fractions(accuracy_out),
+    }
+
+
+def mislabels_listed(found: Mislabels) -> int:
+    """How many are worth a look."""
+    rejected, any_doubt = (int((found.score >= least).sum()) for least in (REJECTED, 1e-9))
+    return min(LISTED, max(rejected, min(ALWAYS_LISTED, any_doubt)))
+
+
+def mislabel_list(found: Mislabels) -> Document:
+    """The likely mislabels, most likely first."""
+    count = mislabels_listed(found)
+    listed: Document = {"index": packed(found.index[:count]), "score": packed_fractions(found.score[:count])}
+    if (said := found.agreement) is not None:
+        listed |= {"suggestion": packed(said.suggestion[:count]), "agreement": packed_fractions(said.share[:count])}
+    return listed
+
+
+def duplicate_list(found: Duplicates) -> Document:
+    """The likely near-duplicates, surest first, and how many there are in all."""
+    some = slice(0, LISTED)
+    by_chance = None if np.isnan(found.expected_by_chance) else found.expected_by_chance
+    return {
+        "train": packed(found.train_index[some]),
+        "test": packed(found.test_index[some]),
+        "influence": packed_fractions(found.influence[some]),
+        "lower": packed_fractions(found.lower[some]),
+        "upper": packed_fractions(found.upper[some]),
+        "sameOutcome": packed_fractions(found.same_outcome[some]),
+        "total": len(found),
+        "byChance": by_chance,
+    }
+
+
+def train_chunks(scores: Memorization, details: Details, said: Votes | None) -> Iterator[Document]:
+    """Details of training examples, `CHUNK` at a time."""
+    for start in range(0, len(scores.value), CHUNK):
+        some = slice(start, start + CHUNK)
+        yield {
+            "lower": packed_fractions(scores.lower[some]),
+            "upper": packed_fractions(scores.upper[some]),
+            "trialsIn": packed(scores.trials_in[some]),
+            "trialsOut": packed(scores.trials_out[some]),
+            "carried": _strongest(details.carried, some),
+            "similar": packed(details.similar[some]),
+            "similarity": packed_fractions(details.similarity[some]),
+            **_votes(said, some),
+        }
+
+
+def test_chunks(details: Details, said: Votes | None) -> Iterator[Document]:
+    """Details of test examples, `CHUNK` at a time."""
+    for start in range(0, len(details.carriers.index), CHUNK):
+        some = slice(start, start + CHUNK)
+        yield {
+            "carriers": _strongest(details.carriers, some),
+            "harmful": _strongest(details.harmful, some),
+            **_votes(said, some),
+        }
+
+
+def _strongest(found: Strongest, some: slice) -> Document:
+    return {
+        "index": packed(found.index[some]),
+        "influence": packed_fractions(found.influence[some]),
+        "lower": packed_fractions(found.lower[some]),
+        "upper": packed_fractions(found.upper[some]),
+        "accuracyIn": packed_fractions(found.accuracy_in[some]),
+        "accuracyOut": packed_fractions(found.accuracy_out[some]),
+    }
+
+
+def _votes(said: Votes | None, some: slice) -> Document:
+    return {} if said is None else {"said": packed(said.code[some]), "saidShare": packed_fractions(said.share[some])}

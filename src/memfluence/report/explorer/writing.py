@@ -1,0 +1,171 @@
+"""`write_report`: everything that the explorer shows, from a run into a folder."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memfluence import __version__
+from memfluence.datasets import Dataset
+from memfluence.errors import InputError, RunMismatchError
+from memfluence.report._examples import INFLUENCE, MEMORIZED
+from memfluence.report._wording import class_name, short_name, shortened
+from memfluence.report.explorer import tables
+from memfluence.report.explorer.facts import chosen_keep, facts_of, test_accuracies
+from memfluence.report.explorer.folder import PAGE, Folder, check_place, new_folder
+from memfluence.report.explorer.influences import influence_details
+from memfluence.report.explorer.inputs import add_inputs
+from memfluence.report.explorer.scripts import script
+from memfluence.report.explorer.votes import Votes, votes
+
+if TYPE_CHECKING:
+    from memfluence.runs import Run
+
+__all__ = ["is_current", "write_report"]
+
+NAME_LETTERS, LABEL_LETTERS = 120, 1000
+# Shares of the time that each part takes, for the progress bar.
+FOUND, COUNTED, TOLD = 0.1, 0.35, 0.4
+
+Progress = Callable[[float], None]
+
+
+def write_report(
+    run: "Run",
+    out: Path,
+    *,
+    dataset: str | None = None,
+    keep: float | None = None,
+    progress: Progress = lambda share: None,
+) -> Path:
+    """Write the explorer into the folder `out`, which is made where it is missing, and give the path of its page.
+
+    Inputs come from where the run says, or from `dataset`. Where the run does not say, or what it names cannot be
+    loaded, the explorer is written without them and says so; data that load and disagree with the run are an error.
+    `keep` chooses one fraction where the run has several; the largest is shown otherwise. `progress` is told the share
+    that is done.
+    """
+    check_place(out)
+    made_of = _made_of(run, dataset, keep)
+    data, notice = _data_of(run, dataset)
+    keep, others = chosen_keep(run, keep)
+    notices = [notice] if notice else []
+    if others:
+        fractions = ", ".join(f"{fraction:g}" for fraction in others)
+        shown = run.influence_estimates(keep).arms.keep
+        notices.append(f"This is about the trials that keep {shown:g}; the run also has {fractions}.")
+    with new_folder(out) as folder:
+        title = _heading(run, data)
+        about = _findings(run, keep, folder, progress)
+        progress(TOLD)
+        about |= add_inputs(folder, data, run, keep, lambda share: progress(TOLD + (1 - TOLD) * share))
+        assets = files("memfluence.report.explorer") / "assets"
+        for name in ("explorer.js", "explorer.css", "licences.txt"):
+            folder.add(name, (assets / name).read_bytes())
+        folder.add("meta.js", script("meta", {"title": title, "notices": notices, **_names(run, data), **about}))
+        template = Template((assets / "index.html").read_text(encoding="utf-8"))
+        page = folder.publish(
+            lambda name: template.substitute(
+                title=escape(f"{title} – memfluence"), version=__version__, data=name, made_of=made_of
+            )
+        )
+    progress(1.0)
+    return page
+
+
+def is_current(run: "Run", out: Path, *, dataset: str | None = None, keep: float | None = None) -> bool:
+    """Whether `out` holds the explorer of this run as it is now, made with these options by this version."""
+    page = out / PAGE
+    return page.is_file() and _made_of(run, dataset, keep) in page.read_text(encoding="utf-8", errors="replace")[:4000]
+
+
+def _made_of(run: "Run", dataset: str | None, keep: float | None) -> str:
+    """32 hex digits of all that the explorer depends on; data are taken by their name."""
+    program = (files("memfluence.report.explorer") / "assets" / "explorer.js").read_bytes()
+    numbers = run.trials.numbers.tobytes()
+    parts = [json.dumps([__version__, run.info.identity, dataset, keep], sort_keys=True).encode(), numbers, program]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:32]
+
+
+def _data_of(run: "Run", spec: str | None) -> tuple[Dataset | None, str | None]:
+    """The run's data, or why there are none."""
+    try:
+        return run.dataset(spec), None
+    except RunMismatchError:
+        raise
+    except InputError as error:
+        if spec is not None:
+            raise
+        return None, f"Only numbers are shown, no inputs. {error}"
+
+
+def _findings(run: "Run", keep: float | None, folder: Folder, progress: Progress) -> dict[str, Any]:
+    """Write every table of numbers; give what the overview says about them."""
+    scores = run.estimate_memorization(keep)
+    pairs = run.find_pairs(MEMORIZED, INFLUENCE, keep=keep)
+    mislabels = run.find_mislabels(keep)
+    duplicates = run.find_duplicates(keep=keep)
+    progress(FOUND)
+    details = influence_details(run, keep, lambda share: progress(FOUND + (COUNTED - FOUND) * share))
+    said_out, said = _said(run, keep)
+    train_labels, test_labels = run.label_codes
+    accuracy = test_accuracies(run, keep)
+    documents = {
+        "train": tables.train_columns(train_labels, scores, details, pairs),
+        "test": tables.test_columns(test_labels, accuracy, details, pairs),
+        "pairs": tables.pair_table(run, pairs, keep),
+        "mislabels": tables.mislabel_list(mislabels),
+        "duplicates": tables.duplicate_list(duplicates),
+    }
+    for name, document in documents.items():
+        folder.add(f"{name}.js", script(name, document))
+    for split, chunks in (
+        ("train", tables.train_chunks(scores, details, said_out)),
+        ("test", tables.test_chunks(details, said)),
+    ):
+        for number, document in enumerate(chunks):
+            folder.add(f"{split}-{number}.js", script(f"{split}-{number}", document))
+    return {
+        "nTrain": run.info.n_train,
+        "nTest": run.info.n_test,
+        "chunk": tables.CHUNK,
+        "predictions": said_out is not None,
+        "listed": {"mislabels": tables.mislabels_listed(mislabels), "duplicates": len(duplicates)},
+        "facts": facts_of(run, keep, scores, pairs),
+    }
+
+
+def _said(run: "Run", keep: float | None) -> tuple[Votes | None, Votes | None]:
+    """What models say that left a training example out, and what all say of test examples, where it was recorded."""
+    arms = run.influence_estimates(keep).arms
+    rows = np.searchsorted(run.trials.numbers, arms.out_trials.numbers)
+    found: list[Votes | None] = []
+    for column, mask in (("train_prediction", arms.out_trials.mask), ("test_prediction", None)):
+        recorded = column in run.info.columns
+        found.append(votes(run.recorded(column)[rows], len(run.classes), mask) if recorded else None)
+    return found[0], found[1]
+
+
+def _names(run: "Run", data: Dataset | None) -> dict[str, Any]:
+    """Classes as people call them, and as their owner wrote them where that is something else."""
+    given = data.class_names if data else run.info.dataset["class_names"]
+    names = [shortened(class_name(str(name)), NAME_LETTERS) or "(no name)" for name in given]
+    labels = [str(label)[:LABEL_LETTERS] for label in run.classes.tolist()]
+    return {
+        "classes": names,
+        "labels": None if labels == names else labels,
+        "version": __version__,
+        "key": hashlib.sha256(str(run.info.dataset["fingerprint"]).encode()).hexdigest()[:12],  # of the reader's notes
+    }
+
+
+def _heading(run: "Run", data: Dataset | None) -> str:
+    name = short_name(data.name if data else str(run.info.dataset["name"])).removesuffix(".npz")
+    learner = (run.info.learner or {}).get("name")
+    return (f"What {learner} memorizes" if learner else "What is memorized") + (f" in {name}" if name else "")

@@ -1,0 +1,167 @@
+"""Why a number of ours is not the paper's, from what is known about both: data, network, trials, chance."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from memfluence.experiments import Result, paper
+from memfluence.experiments.paper import Reported
+from memfluence.reproducing._subjects import TITLES, Subject
+
+__all__ = ["Facts", "difference", "facts_of", "reasons"]
+
+CLOSE = 0.05  # of the paper's number, where neither side has a spread
+NOTABLE = 0.05  # of the pairs: chance that is worth a word
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known about our side, and the paper's."""
+
+    subject: Subject
+    of: str  # the dataset that the paper's number is about
+    n_train: int
+    learner: str
+    keep: float
+    trials: int
+    paper_trials: int
+    accuracy: float
+    paper_accuracy: float | None
+    pairs: int | None = None
+    chance: float | None = None  # pairs that permuted masks give
+    trials_each: int | None = None  # of each half
+    chance_jaccard: float | None = None  # of two halves with permuted masks
+    linear_models: int | None = None
+    linear_chance: float | None = None  # pairs of linear models that permuted masks give
+    mem: float = 0.25
+    infl: float = 0.15
+    emptied: int = 0  # classes without a training example when those in pairs are left out
+
+
+def facts_of(subject: Subject, overview: Result, results: Mapping[str, Result], info: Any) -> Facts:
+    """From the results that are there."""
+    numbers = {name: one.numbers for name, one in results.items()}
+    histogram, halves, last = (numbers.get(name) for name in ("histogram", "consistency", "last-layer"))
+    by_chance = None if halves is None else halves["by_chance"]["same_class"]
+    theirs = paper.reported(subject.paper)
+    known = theirs.get("run.test_accuracy")
+    return Facts(
+        subject,
+        subject.paper,
+        info.n_train,
+        str((info.learner or {}).get("name") or "another learner"),
+        overview.numbers["keep"],
+        overview.numbers["trials"],
+        int(theirs["run.trials"].value),
+        overview.numbers["test_accuracy"]["mean"],
+        None if known is None else known.value,
+        pairs=None if histogram is None else histogram["pairs"],
+        chance=None if histogram is None else histogram["by_chance"]["mean"],
+        trials_each=None if halves is None else halves["trials_each"],
+        chance_jaccard=by_chance[0]["jaccard"]["mean"] if by_chance else None,
+        linear_models=None if last is None else last["linear"]["trials"],
+        linear_chance=None if last is None else last["pairs"]["any"]["linear"]["by_chance"]["mean"],
+        mem=overview.numbers["mem"],
+        infl=overview.numbers["infl"],
+        emptied=len(results["utility"].settings["emptied_classes"]) if "utility" in results else 0,
+    )
+
+
+def difference(one: Reported, found: Mapping[str, Any]) -> str:
+    """How ours compares: "same" within the spread of both (or 5% without one), else "higher" or "lower"."""
+    gap = found["mean"] - one.value
+    if (one.bound in ("at least", "more than") and gap >= 0) or (one.bound == "less than" and gap < 0):
+        return "same"
+    spreads = [value for value in (one.sd, found.get("sd") or found.get("stderr")) if value and math.isfinite(value)]
+    allowed = math.hypot(*spreads) if spreads else CLOSE * abs(one.value)
+    if one.bound == "about":
+        allowed = max(allowed, CLOSE * abs(one.value))
+    return "same" if abs(gap) <= allowed else "higher" if gap > 0 else "lower"
+
+
+def reasons(one: Reported, found: Mapping[str, Any], facts: Facts) -> dict[str, str]:
+    """What may explain the difference, by a word for it; nothing where there is none."""
+    if difference(one, found) == "same":
+        return {}
+    explained = next(rules for prefix, rules in RULES if one.name.startswith(prefix))
+    return {rule.__name__.strip("_"): reason for rule in explained if (reason := rule(facts)) is not None}
+
+
+def _data(facts: Facts) -> str | None:
+    if facts.subject.name == facts.of:
+        return None
+    return f"ours are {TITLES[facts.subject.name]}, with {facts.n_train:,} training examples, not {TITLES[facts.of]}"
+
+
+def _network(facts: Facts) -> str:
+    known = facts.subject.name == facts.of and facts.paper_accuracy is not None
+    theirs = facts.subject.architecture + (f" with {facts.paper_accuracy:.1%}" if known else "")
+    return f"ours is {facts.learner}, with a test accuracy of {facts.accuracy:.1%} on {facts.keep:.0%}, not {theirs}"
+
+
+def _trials(facts: Facts) -> str | None:
+    if facts.trials >= facts.paper_trials:
+        return None
+    error = math.sqrt(0.25 / (facts.keep * facts.trials) + 0.25 / ((1 - facts.keep) * facts.trials))
+    return f"{facts.trials:,} trials, not {facts.paper_trials:,}: estimates have standard errors of up to {error:.3f}"
+
+
+def _chance(facts: Facts) -> str | None:
+    if facts.pairs is None or facts.chance is None or not facts.chance > NOTABLE * facts.pairs:
+        return None
+    return f"permuted masks alone give {facts.chance:,.0f} pairs where ours give {facts.pairs:,}"
+
+
+def _halves(facts: Facts) -> str | None:
+    if facts.trials_each is None or facts.trials_each >= facts.paper_trials / 2:
+        return None
+    chance = facts.chance_jaccard
+    level = "" if chance is None or math.isnan(chance) else f", and permuted masks a Jaccard index of {chance:.2f}"
+    return f"halves of {facts.trials_each:,} trials, not {facts.paper_trials // 2:,}{level}"
+
+
+def _linear(facts: Facts) -> str | None:
+    if facts.linear_models is None or facts.linear_models >= facts.paper_trials:
+        return None
+    chance = facts.linear_chance or 0.0
+    noise = f", of whose pairs {chance:,.0f} are chance" if chance >= 1 else ""
+    return f"{facts.linear_models:,} linear models, not {facts.paper_trials:,}{noise}"
+
+
+def _thresholds(facts: Facts) -> str | None:
+    if (facts.mem, facts.infl) == (0.25, 0.15):
+        return None
+    return f"pairs with a memorization >= {facts.mem:g} and an influence >= {facts.infl:g}, not 0.25 and 0.15"
+
+
+def _asked(facts: Facts) -> str:
+    return "as many as were asked for, or as the time allowed"
+
+
+def _emptied(facts: Facts) -> str | None:
+    return f"{facts.emptied} class(es) lose all their training examples" if facts.emptied else None
+
+
+Rule = Callable[[Facts], str | None]
+RULES: tuple[tuple[str, tuple[Rule, ...]], ...] = (  # the first prefix that fits
+    ("run.trials", (_asked,)),
+    ("run.memorized", (_data, _network, _trials)),
+    ("run.", (_data, _network)),
+    ("histogram.", (_data, _thresholds, _network, _trials, _chance)),
+    ("removal.accuracy.n", (_asked,)),
+    ("removal.", (_data, _network, _trials)),
+    ("utility.test.accuracy_without", (_data, _thresholds, _network, _chance, _emptied)),
+    ("utility.test.accuracy", (_data, _network)),
+    ("utility.", (_data, _thresholds, _network, _trials, _chance, _emptied)),
+    ("consistency.trials_each", (_asked,)),
+    ("consistency.", (_data, _thresholds, _halves, _chance, _network)),
+    ("thresholds.", (_data, _halves)),
+    ("last-layer.linear.trials", (_asked,)),
+    ("last-layer.network.memorized", (_data, _network, _trials)),
+    ("last-layer.network", (_data, _network)),
+    ("last-layer.representation", (_data, _network)),
+    ("last-layer.linear.test_accuracy", (_data, _network)),
+    ("last-layer.speedup", (_data, _network)),
+    ("last-layer.", (_data, _thresholds, _network, _linear)),
+)

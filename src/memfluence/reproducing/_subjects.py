@@ -1,0 +1,86 @@
+"""What can be reproduced: the data, the learners, and how much of everything is worth training."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from memfluence.errors import InputError
+
+__all__ = ["LEAST", "MOST", "PARTS", "TITLES", "TRAINED", "Subject", "chosen_parts", "data_of", "subject_of"]
+
+# In the order in which they are done: what trains models first. `second` trains another architecture, with which
+# `architectures` compares.
+TRAINED = ("removal", "utility", "last-layer", "second", "long-tail")
+PARTS = (*TRAINED, "histogram", "consistency", "architectures", "thresholds", "examples", "pairs")
+LEAST = {"removal": 5, "utility": 20, "last-layer": 1000}  # repeats, repeats a side, linear models: done first
+MOST = {"removal": 20, "utility": 50}  # repeats that are worth having, if there is time left
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One dataset with what to train on it: digits on a CPU, the others are meant for a GPU."""
+
+    name: str
+    paper: str  # whose numbers stand beside ours
+    architecture: str  # the paper's
+    learner: str
+    second: str
+    second_settings: Mapping[str, str] = field(default_factory=dict)
+    trials: int = 4000  # the paper's; more are not made
+    budget: str = "30m"
+    long_tail: Mapping[str, Any] | None = None  # options of that experiment, where it belongs to the report
+    thresholds: tuple[float, ...] = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)  # of removal
+
+
+TITLES = {"digits": "digits", "mnist": "MNIST", "cifar100": "CIFAR-100", "imagenet": "ImageNet"}
+SUBJECTS = {
+    "digits": Subject(
+        "digits",
+        "cifar100",
+        "ResNet-50",
+        "mlp",
+        "mlp",
+        {"hidden": "32"},
+        trials=2000,  # enough for halves that agree (docs/experiments.md)
+        budget="14m",
+        long_tail={"trials": 200, "repeats": 10},
+    ),
+    "mnist": Subject("mnist", "mnist", "small Inception", "mlp@mnist", "inception@mnist-fast"),
+    "cifar100": Subject("cifar100", "cifar100", "ResNet-50", "resnet9@fast", "resnet18@fast"),
+}
+
+
+def subject_of(name: str) -> Subject:
+    if name not in SUBJECTS:
+        raise InputError(f"There is nothing to reproduce for {name!r}; there are {', '.join(SUBJECTS)}.")
+    return SUBJECTS[name]
+
+
+def data_of(subject: Subject, place: str | None) -> str:
+    """The data as a dataset's name: a path is a .npz file or the official files of the dataset."""
+    if subject.name == "digits":
+        if place is not None:
+            raise InputError("The digits are built in; leave out --data.")
+        return subject.name
+    if place is None:
+        raise InputError(f"Say where the data are: --data DIR with the files of {subject.name}, or --data FILE.npz.")
+    if ":" in place:
+        return place
+    return f"npz:{place}" if place.endswith(".npz") else f"{subject.name}:{place}"
+
+
+def chosen_parts(subject: Subject, only: str | None) -> dict[str, int | None]:
+    """The parts to do, in order, with how many models where that is said: 'removal,utility=30'."""
+    allowed = [part for part in PARTS if part != "long-tail" or subject.long_tail is not None]
+    if only is None:
+        return dict.fromkeys(allowed)
+    found: dict[str, int | None] = {}
+    for text in (part.strip() for part in only.split(",")):
+        name, equals, count = text.partition("=")
+        if name not in allowed:
+            raise InputError(f"There is no part {name!r} of this; there are {', '.join(allowed)}.")
+        counted = ("removal", "utility", "last-layer", "second")
+        if equals and (not count.isdigit() or name not in counted):
+            raise InputError(f"A number of models follows one of {', '.join(counted)}, as removal=10. Got {text!r}.")
+        found[name] = int(count) if equals else None
+    return {part: found[part] for part in allowed if part in found}

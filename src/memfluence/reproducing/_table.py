@@ -1,0 +1,110 @@
+"""The paper's numbers beside ours, row by row."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from memfluence.experiments import Result, paper
+from memfluence.experiments.paper import Reported
+from memfluence.reproducing._reasons import Facts, difference, reasons
+from memfluence.reproducing._subjects import TITLES
+
+__all__ = ["as_markdown", "in_words", "rows_of"]
+
+PERCENT = {"accuracy", "accuracy_without", "accuracy_whole", "test_accuracy", "contribution", "share", "test_share"}
+PERCENT |= {"share_below_strong", "cost", "cost_random", "found_again"}
+CHOSEN = {"run.mem", "run.infl", "run.keep", "thresholds.jaccard"}  # settings: ours are the paper's
+TWICE = {"last-layer.network.test_accuracy", "last-layer.network.memorized"}  # the same as those of the run
+ELSEWHERE = "removal.memorized"  # share and utility, which the paper states for ImageNet
+
+
+def rows_of(
+    dataset: str, results: Mapping[str, Result], missing: Mapping[str, str], facts: Facts
+) -> list[dict[str, Any]]:
+    """One row for each number of the paper: its value, ours with spread and n, and why they differ."""
+    theirs = [(dataset, one) for one in paper.reported(dataset).values() if one.name not in CHOSEN | TWICE]
+    theirs += [("imagenet", one) for one in paper.reported("imagenet").values() if one.name.startswith(ELSEWHERE)]
+    found = []
+    for of, one in theirs:
+        part = one.name.partition(".")[0]
+        mine = paper.ours(one, results[part]) if part in results else None
+        row = {"name": one.name, "what": one.what, "where": one.where, "of": of, "paper": _theirs(one)}
+        if mine is None:
+            absent = _absent(one.name, part in results, missing)
+            found.append({**row, "ours": None, "difference": None, "reasons": {"missing": absent}})
+        else:
+            ours = {key: value for key in ("mean", "sd", "stderr") if (value := mine.get(key)) is not None}
+            why = reasons(one, mine, replace(facts, of=of))
+            n = mine.get("n") or _models(one.name, facts)
+            found.append({**row, "ours": {**ours, "n": n}, "difference": difference(one, mine), "reasons": why})
+    return found
+
+
+def _absent(name: str, there: bool, missing: Mapping[str, str]) -> str:
+    """Why we have no such number."""
+    part = name.partition(".")[0]
+    if name == "run.accuracy_whole":
+        return "No models were trained on everything."
+    if part == "thresholds" and there:
+        return "Two halves do not agree at any threshold (see its section)."
+    return "It could not be estimated." if there else missing.get(part, "It was not asked for.")
+
+
+def _theirs(one: Reported) -> dict[str, Any]:
+    return {"value": one.value, "sd": one.sd, "n": one.runs, "bound": one.bound}
+
+
+def _models(name: str, facts: Facts) -> int | None:
+    """How many models a number without an n of its own comes from; None for numbers of models."""
+    part, _, last = name.partition(".")
+    if name == "last-layer.representation.test_accuracy":
+        return 1
+    if last.endswith(("trials", "trials_each", "accuracy.n")) or part not in (
+        "run",
+        "histogram",
+        "thresholds",
+        "last-layer",
+        "removal",
+    ):
+        return None
+    return facts.linear_models if part == "last-layer" else facts.trials
+
+
+def as_markdown(rows: list[dict[str, Any]], dataset: str) -> list[str]:
+    """A table of the rows that have a number of ours, and what its words for reasons stand for."""
+    lines = [f"| | | paper ({TITLES[dataset]}) | ours | n | difference |", "|---|---|---|---|---|---|"]
+    meant: dict[str, list[str]] = {}
+    for row in rows:
+        if row["ours"] is None:
+            continue
+        theirs, ours = row["paper"], row["ours"]
+        spread = ours.get("sd", ours.get("stderr"))
+        mark = " (se)" if ours.get("sd") is None and ours.get("stderr") is not None else ""
+        bound = f"{theirs['bound']} " if theirs["bound"] else ""
+        other = "" if row["of"] == dataset else f" ({TITLES[row['of']]})"
+        for word, reason in row["reasons"].items():
+            meant.setdefault(word, [])
+            meant[word] += [reason] if reason not in meant[word] else []
+        why = "none" if row["difference"] == "same" else f"{row['difference']}: {', '.join(row['reasons'])}"
+        lines.append(
+            f"| {row['what']} | {row['where']} | {bound}{in_words(row['name'], theirs['value'], theirs['sd'])}{other} |"
+            f" {in_words(row['name'], ours['mean'], spread)}{mark} | {_count(ours['n'])} | {why} |"
+        )
+    return [*lines, "", *(f"- **{word}**: {'; '.join(said)}." for word, said in meant.items())]
+
+
+def _count(n: int | None) -> str:
+    return "" if n is None else f"{n:,}"
+
+
+def in_words(name: str, value: float, spread: float | None = None) -> str:
+    """'76.06% ± 0.28', '1,015', '0.70 ± 0.02': by what the number is."""
+    last = name.rpartition(".")[2]
+    percent = last in PERCENT or name == "utility.test.difference"
+    known = spread is not None and math.isfinite(spread)
+    if percent:
+        return f"{100 * value:.2f}%" + (f" ± {100 * spread:.2f}" if known else "")  # type: ignore[operator]
+    if (float(value).is_integer() and abs(value) >= 1) or abs(value) >= 100 or last in ("first", "second", "pairs"):
+        return f"{value:,.0f}" + (f" ± {spread:,.0f}" if known else "")
+    return f"{value:.3g}" + (f" ± {spread:.2g}" if known else "")

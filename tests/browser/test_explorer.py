@@ -1,0 +1,322 @@
+"""The explorer in a browser, from the disk and from the server: what people do with it."""
+
+import csv
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+Visit = Callable[..., Any]
+
+
+@pytest.fixture(params=["file", "server"])
+def url(request: pytest.FixtureRequest, digits: Any) -> str:
+    return str(digits.url(request.param))
+
+
+@pytest.fixture
+def scores(digits: Any) -> Any:
+    return digits.run.memorization()
+
+
+def shown(page: Any) -> list[str]:
+    """The examples that are on the screen or about to be, in order."""
+    cells = page.locator(".virtual .cell")
+    found = cells.evaluate_all(
+        "all => all.map(c => [+c.dataset.position, c.querySelector('[data-example]').dataset.example])"
+    )
+    return [name for _, name in sorted(found)]
+
+
+def until(page: Any, condition: str) -> None:
+    """Wait for an expression to be true; Playwright's own waiting needs eval, which the page forbids."""
+    end = time.monotonic() + 15
+    while not page.evaluate(condition):
+        assert time.monotonic() < end, condition
+        page.wait_for_timeout(20)
+
+
+def status(page: Any) -> str:
+    return str(page.locator(".found").inner_text())
+
+
+def test_overview(visit: Visit, url: str, digits: Any, scores: Any) -> None:
+    page = visit(url)
+    assert page.locator("h1").inner_text() == "What mlp memorizes in digits"
+    memorized = int((scores["memorization"] >= 0.25).sum())
+    assert page.locator(".stat strong").first.inner_text() == str(memorized)
+    assert f"{memorized} memorized" in page.locator(".histogram svg").text_content()
+    assert page.locator(".strip a").count() == 32
+    loaded = page.evaluate("performance.getEntriesByType('resource').map(entry => entry.name.split('/').pop())")
+    assert not any(name.startswith(("train-0.js", "test-0.js", "mislabels")) for name in loaded)  # only what is shown
+
+
+def test_bar_of_the_histogram_leads_to_its_examples(visit: Visit, url: str) -> None:
+    page = visit(url)
+    bar = page.locator(".histogram a").last
+    count = int(bar.get_attribute("aria-label").split(": ")[1].split()[0])
+    bar.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".virtual .cell")
+    assert status(page) == f"{count} of 600"
+
+
+def test_gallery_filters_and_sorts(visit: Visit, url: str, digits: Any, scores: Any) -> None:
+    page = visit(url, "gallery")
+    page.wait_for_selector(".virtual .cell")
+    order = np.argsort(-np.floor(scores["memorization"].to_numpy() * 10_000), kind="stable")
+    expected = [f"train-{index}" for index in order]
+    assert shown(page) == expected[: len(shown(page))]
+    page.select_option("#class", label="class 3")
+    threes = np.flatnonzero(scores["label"] == 3)
+    until(page, f"document.querySelector('.found').innerText.startsWith('{len(threes)} ')")
+    assert shown(page)[0] == f"train-{next(index for index in order if index in threes)}"
+    page.select_option("#sort", "uncertain")
+    first = threes[np.argmax(np.floor(scores["stderr"][threes] * 10_000))]
+    until(page, f"document.querySelector('[data-position=\"0\"] a').dataset.example === 'train-{first}'")
+    page.locator("#min").fill("0.5")
+    several = int((scores["memorization"][threes] >= 0.5).sum())
+    until(page, f"document.querySelector('.found').innerText.startsWith('{several} ')")
+    assert "class=3" in page.url
+    assert "sort=uncertain" in page.url
+    assert "min=0.5" in page.url
+    page.locator("#search").fill("#17")
+    until(page, "document.querySelector('.found').innerText.startsWith('0 ')")
+    page.select_option("#class", "")
+    page.locator("#min").fill("-1")
+    until(page, "document.querySelector('.found').innerText.startsWith('1 ')")
+    assert shown(page) == ["train-17"]
+    page.locator("#search").fill("class 8")
+    eights = int((scores["label"] == 8).sum())
+    until(page, f"document.querySelector('.found').innerText.startsWith('{eights} ')")
+
+
+def test_gallery_of_test_examples(visit: Visit, url: str, digits: Any) -> None:
+    page = visit(url, "gallery")
+    page.get_by_role("button", name="Test").click()
+    page.select_option("#sort", "hard")
+    page.wait_for_selector("[data-example^=test]")
+    right = np.array([digits.run.trials.test_correct[:, k >> 3] >> (k & 7) & 1 for k in range(1197)]).mean(axis=1)
+    assert shown(page)[0] == f"test-{np.argmin(np.floor(right * 10_000))}"
+    assert status(page) == "1,197 of 1,197"
+
+
+def test_the_end_of_a_long_gallery(visit: Visit, url: str, scores: Any) -> None:
+    page = visit(url, "gallery")
+    page.wait_for_selector(".virtual .cell")
+    assert page.locator(".cell").count() < 200
+    page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
+    page.wait_for_selector('[data-position="599"]')
+    order = np.argsort(-np.floor(scores["memorization"].to_numpy() * 10_000), kind="stable")
+    assert shown(page)[-1] == f"train-{order[-1]}"
+    assert page.locator(".cell").count() < 200
+
+
+def test_example_with_its_scores_and_back_to_the_same_place(visit: Visit, url: str, digits: Any, scores: Any) -> None:
+    page = visit(url, "gallery?sort=index")
+    page.wait_for_selector(".virtual .cell")
+    page.evaluate("window.scrollTo(0, 1500)")
+    page.wait_for_selector('[data-example="train-120"]')
+    page.locator('[data-example="train-120"]').click()
+    page.wait_for_selector(".portrait")
+    row = scores.iloc[120]
+    assert page.locator(".kicker").inner_text() == "training example 120"
+    assert page.locator("h1").inner_text() == f"class {int(row['label'])}"
+    page.wait_for_selector(".influences")
+    text = page.locator(".facts").inner_text()
+    assert f"{np.floor(row['memorization'] * 1e4) / 1e4 + 0.0:.2f}" in text
+    assert f"{int(row['trials_out'])} models" in text
+    assert "What models say that never saw it" in text
+    best = digits.run.influence(train=120)[0]
+    same = np.flatnonzero(digits.run.label_codes[1] == digits.run.label_codes[0][120])
+    strongest = same[np.argsort(-best[same], kind="stable")[:8]]
+    first = page.locator(".influences").first.locator("[data-example]")
+    assert first.evaluate_all("all => all.map(a => a.dataset.example)") == [f"test-{index}" for index in strongest]
+    page.go_back()
+    page.wait_for_selector('[data-example="train-120"]')
+    until(page, "window.scrollY > 1400")
+
+
+def test_following_a_pair_from_train_to_test_and_back(visit: Visit, url: str, digits: Any) -> None:
+    pairs = digits.run.find_pairs()
+    page = visit(url, "pairs")
+    page.wait_for_selector(".group")
+    assert status(page).startswith(f"{len(pairs)} pairs")
+    train, test = int(pairs.train_index[0]), int(pairs.test_index[0])
+    group = page.locator(".group").first
+    assert group.locator("[data-example]").first.get_attribute("data-example") == f"train-{train}"
+    group.locator(f'[data-example="test-{test}"]').click()
+    page.wait_for_selector(".portrait")
+    assert page.url.endswith(f"#/test/{test}")
+    assert page.locator(".kicker").inner_text() == f"test example {test}"
+    page.locator(f'.influences [data-example="train-{train}"]').click()
+    until(page, f"location.hash === '#/train/{train}'")
+    assert page.locator(".kicker").inner_text() == f"training example {train}"
+
+
+def test_pairs_above_a_higher_influence(visit: Visit, url: str, digits: Any) -> None:
+    page = visit(url, "pairs")
+    page.locator("input[type=range]").fill("0.5")
+    count = int((digits.run.find_pairs().influence >= 0.5).sum())
+    until(page, f"document.querySelector('.found').innerText.startsWith('{count} pair')")
+    assert "min=0.5" in page.url
+
+
+def test_marking_mislabels_and_the_files_of_the_decisions(visit: Visit, url: str, digits: Any, tmp_path: Path) -> None:
+    page = visit(url, "mislabels")
+    page.wait_for_selector(".verdict")
+    found = digits.run.find_mislabels()
+    cards = page.locator(".verdict")
+    assert cards.first.get_attribute("data-key") == str(found.index[0])
+    assert page.get_by_role("button", name="Download CSV").is_disabled()
+    cards.nth(0).get_by_role("button", name="wrong").click()
+    cards.nth(1).get_by_role("button", name="fine").click()
+    cards.nth(2).get_by_role("button", name="wrong").focus()
+    page.keyboard.press("y")
+    until(page, "document.querySelector('.found').innerText.startsWith('3 of')")
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Download CSV").click()
+    waiting.value.save_as(tmp_path / "decisions.csv")
+    rows = list(csv.DictReader((tmp_path / "decisions.csv").open(newline="")))
+    assert [(int(row["index"]), row["decision"]) for row in rows] == [
+        (int(index), decision) for index, decision in zip(found.index, ("wrong", "fine", "wrong"))
+    ]
+    classes = digits.run.classes
+    assert [row["label"] for row in rows] == [str(classes[code]) for code in found.label[:3]]
+    assert [row["suggestion"] for row in rows] == [str(classes[code]) for code in found.agreement.suggestion[:3]]
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Download JSON").click()
+    waiting.value.save_as(tmp_path / "decisions.json")
+    listed = json.loads((tmp_path / "decisions.json").read_text())
+    assert [row["index"] for row in listed] == [int(index) for index in found.index[:3]]
+    assert listed[0]["accuracy_out"] == pytest.approx(float(found.accuracy_out[0]), abs=1e-4)
+    page.reload()  # decisions stay
+    until(page, "document.querySelector('.found')?.innerText.startsWith('3 of')")
+    page.get_by_role("button", name="undecided").click()
+    until(page, f"document.querySelector('.verdict').dataset.key === '{found.index[3]}'")
+
+
+def test_duplicates_to_look_through(visit: Visit, url: str, digits: Any) -> None:
+    found = digits.run.find_duplicates()
+    assert len(found) > 0
+    page = visit(url, "duplicates")
+    page.wait_for_selector(".verdict")
+    first = page.locator(".verdict").first
+    assert first.get_attribute("data-key") == f"{found.train_index[0]}-{found.test_index[0]}"
+    first.get_by_role("button", name="duplicate").click()
+    until(page, "document.querySelector('.found').innerText.startsWith('1 of')")
+
+
+def test_table_of_classes(visit: Visit, url: str, scores: Any) -> None:
+    page = visit(url, "classes")
+    page.wait_for_selector(".class-row[data-class]")
+    means = scores.groupby("label")["memorization"].mean()
+    rows = page.locator("a.class-row")
+    assert rows.count() == 10
+    for row in rows.all():
+        code = int(row.get_attribute("data-class"))
+        value = float(row.locator(".memorization").get_attribute("data-value"))
+        assert value == pytest.approx(means[code], abs=1e-4)
+    assert int(rows.first.get_attribute("data-class")) == means.idxmax()
+    page.get_by_role("button", name="Sort by mean memorization").click()
+    until(page, f"document.querySelector('a.class-row').dataset.class === '{means.idxmin()}'")
+    rows.first.click()
+    page.wait_for_selector("#class")
+    assert page.locator("#class").input_value() == str(means.idxmin())
+
+
+@pytest.mark.parametrize(
+    ("view", "heading"),
+    [
+        ("", "What mlp memorizes in digits"),
+        ("gallery?class=3&min=0.25&sort=influence", "Examples"),
+        ("train/17", "class"),
+        ("test/1196", "class"),
+        ("train/600", "No such example"),
+        ("train/x", "No such example"),
+        ("pairs?class=3", "Pairs"),
+        ("mislabels", "Likely mislabels"),
+        ("duplicates?show=open", "Near-duplicates"),
+        ("classes?sort=pairs&order=up", "Classes"),
+        ("%E0%A4%A", "What mlp memorizes in digits"),
+    ],
+)
+def test_every_view_has_a_link(visit: Visit, url: str, view: str, heading: str) -> None:
+    page = visit(url, view)
+    until(page, f"document.querySelector('h1').innerText.startsWith({json.dumps(heading)})")
+    if view.startswith("gallery"):
+        assert page.locator("#class").input_value() == "3"
+        assert page.locator("#sort").input_value() == "influence"
+
+
+def test_keyboard(visit: Visit, url: str) -> None:
+    page = visit(url)
+    page.keyboard.press("2")
+    page.wait_for_selector(".virtual .cell")
+    names = shown(page)
+    page.keyboard.press("ArrowDown")  # into the gallery
+    until(page, "document.activeElement.dataset.example !== undefined")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    until(page, f"document.activeElement.dataset.example === '{names[2]}'")
+    page.keyboard.press("End")
+    until(page, "document.activeElement.closest('[data-position]')?.dataset.position === '599'")
+    page.keyboard.press("Home")
+    until(page, f"document.activeElement.dataset.example === '{names[0]}'")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".portrait")
+    page.keyboard.press("j")
+    until(page, f"location.hash === '#/{names[1].replace('-', '/')}'")
+    page.keyboard.press("k")
+    until(page, f"location.hash === '#/{names[0].replace('-', '/')}'")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#search")
+    page.keyboard.press("/")
+    until(page, "document.activeElement.id === 'search'")
+    page.keyboard.type("3t?")  # letters are text here, not keys
+    assert page.locator("#search").input_value() == "3t?"
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    page.wait_for_selector("dialog[open]")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog:not([open])", state="attached")
+    page.keyboard.press("6")
+    page.wait_for_selector(".classes")
+
+
+def test_dark_and_light(visit: Visit, url: str) -> None:
+    background = "getComputedStyle(document.documentElement).backgroundColor"
+    light, dark = (visit(url, color_scheme=scheme) for scheme in ("light", "dark"))
+    assert light.evaluate(background) != dark.evaluate(background)
+    wanted = dark.evaluate(background)
+    light.keyboard.press("t")
+    assert light.evaluate(background) == wanted
+    light.reload()
+    light.wait_for_selector("main h1")
+    assert light.evaluate(background) == wanted  # stays
+
+
+def test_phone_needs_no_sideways_scrolling(visit: Visit, url: str) -> None:
+    page = visit(url)
+    page.set_viewport_size({"width": 360, "height": 740})
+    for view in ("", "gallery", "pairs", "mislabels", "duplicates", "classes", "train/3", "test/3"):
+        page.goto(f"{url}#/{view}")
+        page.reload()
+        page.wait_for_selector("main h1")
+        page.wait_for_timeout(150)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, view
+
+
+def test_a_missing_file_is_said_and_the_rest_goes_on(visit: Visit, browser: Any, digits: Any) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.route("**/train-0.js", lambda route: route.abort())
+    page.goto(f"{digits.url('server')}#/train/3")
+    page.wait_for_selector(".notice")
+    assert "train-0.js of this report could not be loaded" in page.locator(".notice").inner_text()
+    assert page.locator(".kicker").inner_text() == "training example 3"
+    context.close()

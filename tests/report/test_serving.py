@@ -1,0 +1,133 @@
+"""The server: its folder only, with headers that keep it shut, on a port that is free."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from explorer_files import data_folder
+from tiny_run import make_run
+
+from memfluence.errors import InputError
+from memfluence.report import ReportServer, write_report
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ReportServer]:
+    write_report(make_run(tmp_path), tmp_path / "out")
+    with ReportServer(tmp_path / "out", port=0) as started:
+        thread = threading.Thread(target=started.serve_forever)
+        thread.start()
+        yield started
+        started.shutdown()
+        thread.join()
+
+
+def ask(server: ReportServer, path: str, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
+    connection.request(method, path)
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer.status, dict(answer.getheaders()), body
+
+
+def test_pages_and_data_with_their_headers(server: ReportServer, tmp_path: Path) -> None:
+    status, headers, body = ask(server, "/")
+    assert status == 200
+    assert body == (tmp_path / "out" / "index.html").read_bytes()
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+    assert headers["Cache-Control"] == "no-cache"
+    assert "Python" not in headers["Server"]
+    data = data_folder(tmp_path / "out" / "index.html")
+    status, headers, body = ask(server, f"/{data.name}/meta.js")
+    assert (status, headers["Content-type"]) == (200, "text/javascript")
+    assert "immutable" in headers["Cache-Control"]
+    assert body == (data / "meta.js").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../run/run.json",
+        "/%2e%2e/run/run.json",
+        "/..%2frun/run.json",
+        "/%2e%2e%2frun%2frun.json",
+        "//etc/passwd",
+        "/.secret.html",
+        "/link.html",
+        "/notes.txt",
+        "/DATA/",
+        "/DATA",
+        "/nothing.html",
+        "/index.html/",
+        "/%00",
+    ],
+)
+def test_nothing_else_is_served(server: ReportServer, tmp_path: Path, path: str) -> None:
+    folder = tmp_path / "out"
+    (tmp_path / "outside.html").write_text("outside")
+    (folder / "link.html").symlink_to(tmp_path / "outside.html")
+    (folder / ".secret.html").write_text("secret")
+    (folder / "notes.txt").write_text("notes")
+    status, headers, body = ask(server, path.replace("DATA", data_folder(folder / "index.html").name))
+    assert status in (400, 404), body
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert all(word not in body for word in (b"outside", b"secret", b"notes", b"root:", b"fingerprint"))
+
+
+def test_only_reading(server: ReportServer) -> None:
+    for method in ("POST", "PUT", "DELETE"):
+        assert ask(server, "/", method)[0] == 501
+    assert ask(server, "/", "HEAD")[2] == b""
+
+
+def test_a_taken_port_gives_the_next(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with ReportServer(tmp_path, port=port) as other:
+            assert other.server_address[1] != port
+
+
+def test_addresses_that_are_not_ours(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="leave out --host"):
+        ReportServer(tmp_path, host="no such host.invalid")
+    with pytest.raises(InputError, match="choose another --host"):
+        ReportServer(tmp_path, host="192.0.2.1")
+    with pytest.raises(InputError, match="0 to 65535"):
+        ReportServer(tmp_path, port=70_000)
+
+
+def test_command_prints_the_address_and_ends_at_ctrl_c(tmp_path: Path) -> None:
+    make_run(tmp_path)
+    command = [sys.executable, "-m", "memfluence", "serve", str(tmp_path / "run"), "--port", "0", "--json"]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    ) as process:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        assert url.startswith("http://127.0.0.1:")
+        host = url.removeprefix("http://").rstrip("/")
+        connection = http.client.HTTPConnection(host, timeout=10)
+        connection.request("GET", "/")
+        assert b"memfluence" in connection.getresponse().read()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 0, errors
+        assert b"Traceback" not in errors
+    assert (tmp_path / "run" / "report" / "index.html").is_file()

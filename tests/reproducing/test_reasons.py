@@ -1,0 +1,97 @@
+"""Reasons follow from facts; the table has the paper's number, ours, its spread and its n."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from memfluence.experiments import Result, paper
+from memfluence.experiments.paper import Reported
+from memfluence.reproducing._reasons import RULES, Facts, difference, reasons
+from memfluence.reproducing._subjects import subject_of
+from memfluence.reproducing._table import as_markdown, in_words, rows_of
+
+FACTS = Facts(
+    subject_of("cifar100"), "cifar100", 50_000, "resnet9@fast", 0.7, 250, 4000, 0.728, 0.723,
+    pairs=6514, chance=4722.0, trials_each=125, chance_jaccard=0.01, linear_models=1000, linear_chance=3.0,
+)  # fmt: skip
+
+
+def number(value: float, **given: object) -> Reported:
+    return Reported("histogram.pairs", value, "pairs selected", "Sec. 3.3", **given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("one", "found", "expected"),
+    [
+        (number(100), {"mean": 104}, "same"),
+        (number(100), {"mean": 106}, "higher"),
+        (number(100, sd=3.0), {"mean": 104, "sd": 4.0}, "same"),  # within hypot(3, 4)
+        (number(100, sd=3.0), {"mean": 94, "sd": 4.0}, "lower"),
+        (number(100), {"mean": 109, "stderr": 10.0}, "same"),
+        (number(0.7, bound="at least"), {"mean": 0.9}, "same"),
+        (number(0.7, bound="at least"), {"mean": 0.5}, "lower"),
+        (number(0.015, bound="less than"), {"mean": 0.01}, "same"),
+        (number(0.015, bound="less than"), {"mean": 0.02}, "higher"),
+        (number(0.8, bound="more than"), {"mean": 0.81, "sd": 0.001}, "same"),
+        (number(0.82, bound="about"), {"mean": 0.80, "sd": 0.001}, "same"),
+        (number(100, sd=float("nan")), {"mean": 104, "sd": None}, "same"),
+    ],
+)
+def test_what_counts_as_a_difference(one: Reported, found: dict[str, float], expected: str) -> None:
+    assert difference(one, found) == expected
+
+
+def test_reasons_are_the_facts_that_hold() -> None:
+    pairs = paper.reported("cifar100")["histogram.pairs"]
+    assert reasons(pairs, {"mean": 6514}, FACTS) == {
+        "network": "ours is resnet9@fast, with a test accuracy of 72.8% on 70%, not ResNet-50 with 72.3%",
+        "trials": "250 trials, not 4,000: estimates have standard errors of up to 0.069",
+        "chance": "permuted masks alone give 4,722 pairs where ours give 6,514",
+    }
+    assert reasons(pairs, {"mean": 1015}, FACTS) == {}
+    many = replace(FACTS, trials=4000, chance=3.0)
+    assert list(reasons(pairs, {"mean": 6514}, many)) == ["network"]
+    digits = replace(many, subject=subject_of("digits"), n_train=600)
+    assert reasons(pairs, {"mean": 50}, digits)["data"] == "ours are digits, with 600 training examples, not CIFAR-100"
+    strict = reasons(pairs, {"mean": 50}, replace(many, infl=0.3))["thresholds"]
+    assert strict == "pairs with a memorization >= 0.25 and an influence >= 0.3, not 0.25 and 0.15"
+    halves = paper.reported("cifar100")["consistency.lines.0.same_class.0.jaccard"]
+    why = reasons(halves, {"mean": 0.1}, FACTS)["halves"]
+    assert why == "halves of 125 trials, not 2,000, and permuted masks a Jaccard index of 0.01"
+    linear = paper.reported("cifar100")["last-layer.linear.memorized"]
+    why = reasons(linear, {"mean": 900}, FACTS)["linear"]
+    assert why == "1,000 linear models, not 4,000, of whose pairs 3 are chance"
+
+
+def test_every_number_of_the_paper_has_rules() -> None:
+    for dataset in paper.DATASETS:
+        for name in paper.reported(dataset):
+            assert any(name.startswith(prefix) for prefix, _ in RULES), name
+
+
+def test_rows_have_numbers_or_one_sentence() -> None:
+    numbers = {"pairs": 6514, "pairs_stderr": 90.0, "test_examples": 800, "test_share": 0.08}
+    results = {"histogram": Result("histogram", "", numbers, pd.DataFrame(), {})}
+    rows = {row["name"]: row for row in rows_of("cifar100", results, {"utility": "No pairs."}, FACTS)}
+    assert rows["histogram.pairs"]["ours"] == {"mean": 6514, "stderr": 90.0, "n": 250}
+    assert rows["histogram.pairs"]["difference"] == "higher"
+    assert rows["histogram.single_test_examples"]["reasons"] == {"missing": "It could not be estimated."}
+    assert rows["utility.test.accuracy"]["reasons"] == {"missing": "No pairs."}
+    assert rows["last-layer.linear.memorized"]["reasons"] == {"missing": "It was not asked for."}
+    assert rows["removal.memorized.share"]["of"] == "imagenet"  # the only data for which the paper says it
+    assert "run.mem" not in rows  # chosen, not found
+    lines = as_markdown(list(rows.values()), "cifar100")
+    wanted = "| pairs selected | Sec. 3.3 | 1,015 | 6,514 ± 90 (se) | 250 | higher: network, trials, chance |"
+    assert wanted in lines
+    assert sum(line.startswith("| ") for line in lines) == 1 + 3  # rows without a number of ours stand elsewhere
+    assert "- **chance**: permuted masks alone give 4,722 pairs where ours give 6,514." in lines
+
+
+def test_numbers_in_words() -> None:
+    assert in_words("utility.test.accuracy", 0.7606, 0.0028) == "76.06% ± 0.28"
+    assert in_words("utility.test.difference", 0.0254) == "2.54%"
+    assert in_words("histogram.pairs", 1015) == "1,015"
+    assert in_words("consistency.lines.0.same_class.0.first", 1062.4, 12.1) == "1,062 ± 12"
+    assert in_words("consistency.lines.0.any_class.1.difference", 0.015) == "0.015"
+    assert in_words("consistency.lines.0.same_class.0.jaccard", 0.7, float("nan")) == "0.7"

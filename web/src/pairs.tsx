@@ -1,0 +1,146 @@
+// High-influence pairs, as in the paper's figures: a memorized training example, and the test examples that it carries.
+import { useMemo } from "preact/hooks";
+import { columns, fraction, type Columns, type Packed } from "./data";
+import { ClassSelect, exampleHref, ExampleLink, Notice, Waiting } from "./parts";
+import { className, label, number, report } from "./report";
+import { refine, useDocument, type Route } from "./state";
+import { percent, plural, value } from "./words";
+import { VirtualGrid } from "./virtual";
+
+export type PairTable = Record<string, Packed>;
+
+export interface Pair {
+  test: number;
+  influence: number;
+  lower: number;
+  upper: number;
+  accuracyIn: number;
+  accuracyOut: number;
+}
+
+export interface Group {
+  train: number;
+  pairs: Pair[]; // strongest first
+}
+
+const SHOWN = 4;
+
+/** Pairs by training example, in the order of its highest influence: pairs come strongest first. */
+export function groupsOf(table: Columns, least = -1, code = -1): Group[] {
+  const found = new Map<number, Group>();
+  for (let k = 0; k < table.train.length; k++) {
+    const train = table.train[k];
+    const influence = fraction(table.influence, k);
+    if (influence < least || (code >= 0 && label("train", train) !== code)) continue;
+    let group = found.get(train);
+    if (!group) found.set(train, (group = { train, pairs: [] }));
+    group.pairs.push({
+      test: table.test[k],
+      influence,
+      lower: fraction(table.lower, k),
+      upper: fraction(table.upper, k),
+      accuracyIn: fraction(table.accuracyIn, k),
+      accuracyOut: fraction(table.accuracyOut, k),
+    });
+  }
+  return [...found.values()];
+}
+
+export function PairGroup({ group }: { group: Group }) {
+  const side = 88;
+  const mem = number("train", "memorization", group.train);
+  const more = group.pairs.length - SHOWN;
+  return (
+    <div class="group">
+      <div class="carrier">
+        <ExampleLink split="train" index={group.train} side={side}>
+          <span class="caption">
+            <span class="name">{className(label("train", group.train))}</span>
+            <span class="fact hot">memorization {value(mem)}</span>
+            <span class="fact soft">train {group.train}</span>
+          </span>
+        </ExampleLink>
+      </div>
+      <span class="arrow" aria-hidden="true">
+        →
+      </span>
+      <div class="carried">
+        {group.pairs.slice(0, SHOWN).map((pair) => (
+          <ExampleLink key={pair.test} split="test" index={pair.test} side={side}>
+            <span class="caption">
+              <span class="fact hot" title={`95% interval ${value(pair.lower)} to ${value(pair.upper)}`}>
+                +{value(pair.influence)}
+              </span>
+              <span class="fact">
+                {percent(pair.accuracyOut)} → {percent(pair.accuracyIn)}
+              </span>
+              <span class="fact soft">test {pair.test}</span>
+            </span>
+          </ExampleLink>
+        ))}
+        {more > 0 && (
+          <a class="more" href={exampleHref("train", group.train)}>
+            +{more} more
+          </a>
+        )}
+      </div>
+    </div>
+  );
+}
+
+export function Pairs({ route }: { route: Route }) {
+  const table = useDocument<PairTable>("pairs");
+  const { facts } = report.meta;
+  const code = route.query.get("class") ?? "";
+  const least = Number(route.query.get("min") ?? facts.thresholds.influence);
+  const groups = useMemo(
+    () => (table && !(table instanceof Error) ? groupsOf(columns(table), least, code === "" ? -1 : Number(code)) : []),
+    [table, least, code],
+  );
+  if (!table || table instanceof Error) return <Waiting what={table} />;
+  const shown = groups.reduce((sum, group) => sum + group.pairs.length, 0);
+  const all = columns(table).train.length;
+  return (
+    <>
+      <div class="title">
+        <h1 tabIndex={-1}>Pairs</h1>
+        <p>
+          Left a memorized training example, right the test examples that hang on it: its influence, and how many models are
+          right without → with it in training.
+        </p>
+      </div>
+      {facts.pairs.warning && <Notice>{facts.pairs.warning}</Notice>}
+      <form class="filters" onSubmit={(event) => event.preventDefault()}>
+        <ClassSelect chosen={code} onChange={(chosen) => refine({ class: chosen })} />
+        <label class="field wide">
+          <span>
+            Influence at least <output>{value(least)}</output>
+          </span>
+          <input
+            type="range"
+            min={facts.thresholds.influence}
+            max="1"
+            step="0.01"
+            value={least}
+            onInput={(event) => refine({ min: event.currentTarget.value })}
+          />
+        </label>
+        <p class="found" role="status">
+          {plural(shown, "pair")} of {plural(groups.length, "training example")}
+          {all < facts.pairs.pairs && `; the strongest ${all.toLocaleString("en-US")} are kept here`}
+        </p>
+      </form>
+      {groups.length === 0 && <p class="empty">No pair reaches memorization {value(facts.thresholds.memorization)} and this influence.</p>}
+      <VirtualGrid
+        count={groups.length}
+        minWidth={Math.min(report.meta.inputs === "images" ? 560 : 1000, window.innerWidth - 32)}
+        maxColumns={2}
+        gap={14}
+        height={(width) => (width < 540 ? (report.meta.inputs === "images" ? 316 : 540) : 172)}
+        label="Pairs"
+        keyOf={(position) => groups[position].train}
+        render={(position) => <PairGroup group={groups[position]} />}
+      />
+    </>
+  );
+}

@@ -1,0 +1,163 @@
+// State that outlives a view: the route in the URL's hash, the theme, the reader's decisions.
+import { useEffect, useReducer, useState } from "preact/hooks";
+import { load, peek } from "./data";
+
+export interface Route {
+  path: string[];
+  query: URLSearchParams;
+}
+
+export function currentRoute(): Route {
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+  let parts: string[] = [];
+  try {
+    parts = path.split("/").filter(Boolean).map(decodeURIComponent);
+  } catch {
+    // a mangled link is the overview
+  }
+  return { path: parts, query: new URLSearchParams(query ?? "") };
+}
+
+export function href(path: string, query: Record<string, string | number | null | undefined> = {}): string {
+  const kept = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  const text = new URLSearchParams(kept.map(([key, value]) => [key, String(value)])).toString();
+  return `#/${path}${text ? `?${text}` : ""}`;
+}
+
+const places = new Map<string, number>(); // where each view was scrolled to
+let last = location.hash;
+let followed = false; // a link, rather than back or forward
+
+/** Change the query of the present view without a new entry in the history. */
+export function refine(changes: Record<string, string | number | null>): void {
+  const route = currentRoute();
+  for (const [key, value] of Object.entries(changes)) {
+    if (value === null || value === "") route.query.delete(key);
+    else route.query.set(key, String(value));
+  }
+  history.replaceState(null, "", href(route.path.join("/"), Object.fromEntries(route.query)));
+  last = location.hash;
+  window.dispatchEvent(new Event("refined"));
+}
+
+export function go(hash: string): void {
+  followed = true;
+  location.hash = hash;
+}
+
+export function useRoute(): Route {
+  const [route, setRoute] = useState(currentRoute);
+  useEffect(() => {
+    history.scrollRestoration = "manual";
+    const changed = () => {
+      places.set(last, window.scrollY);
+      last = location.hash;
+      const top = followed ? 0 : (places.get(last) ?? 0);
+      followed = false;
+      setRoute(currentRoute());
+      requestAnimationFrame(() => requestAnimationFrame(() => window.scrollTo(0, top)));
+    };
+    const refined = () => setRoute(currentRoute());
+    const clicked = (event: MouseEvent) => {
+      if ((event.target as Element).closest?.('a[href^="#/"]') && !event.metaKey && !event.ctrlKey) followed = true;
+    };
+    window.addEventListener("hashchange", changed);
+    window.addEventListener("refined", refined);
+    document.addEventListener("click", clicked);
+    return () => {
+      window.removeEventListener("hashchange", changed);
+      window.removeEventListener("refined", refined);
+      document.removeEventListener("click", clicked);
+    };
+  }, []);
+  return route;
+}
+
+/** A document of the report; undefined while it is on its way, an Error where it cannot be had. */
+export function useDocument<T>(name: string | null): T | Error | undefined {
+  const [, again] = useReducer((count: number) => count + 1, 0);
+  const [failed, setFailed] = useState<[string, Error] | null>(null);
+  const there = name === null ? undefined : peek<T>(name);
+  useEffect(() => {
+    let wanted = true;
+    if (name !== null && there === undefined) {
+      load(name).then(
+        () => wanted && again(undefined as never),
+        (error) => wanted && setFailed([name, error]),
+      );
+    }
+    return () => {
+      wanted = false;
+    };
+  }, [name]);
+  return there ?? (failed && failed[0] === name ? failed[1] : undefined);
+}
+
+// Storage may be refused (private windows, some browsers on file://): then things last as long as the page.
+const fallback = new Map<string, string>();
+
+export function remember(key: string, value: string): void {
+  fallback.set(key, value);
+  try {
+    localStorage.setItem(`memfluence-${key}`, value);
+  } catch {
+    // kept in memory
+  }
+}
+
+export function recall(key: string): string | null {
+  try {
+    return localStorage.getItem(`memfluence-${key}`) ?? fallback.get(key) ?? null;
+  } catch {
+    return fallback.get(key) ?? null;
+  }
+}
+
+export type Theme = "auto" | "light" | "dark";
+
+export function useTheme(): [Theme, () => void] {
+  const [theme, setTheme] = useState<Theme>(() => {
+    const kept = recall("theme");
+    return kept === "light" || kept === "dark" ? kept : "auto";
+  });
+  useEffect(() => {
+    if (theme === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = theme;
+  }, [theme]);
+  const toggle = () => {
+    const isDark = theme === "dark" || (theme === "auto" && matchMedia("(prefers-color-scheme: dark)").matches);
+    const next = isDark ? "light" : "dark";
+    remember("theme", next);
+    setTheme(next);
+  };
+  return [theme, toggle];
+}
+
+export type Decision = "yes" | "no";
+
+/** Decisions about the entries of one list, by the entry's key; kept in this browser. */
+export function useDecisions(name: string): [Record<string, Decision>, (key: string, decision: Decision) => void, () => void] {
+  const read = (): Record<string, Decision> => {
+    const clean: Record<string, Decision> = {};
+    try {
+      for (const [key, value] of Object.entries(JSON.parse(recall(name) ?? "{}"))) {
+        if (value === "yes" || value === "no") clean[key] = value;
+      }
+    } catch {
+      // what is not ours counts for nothing
+    }
+    return clean;
+  };
+  const [decisions, setDecisions] = useState(read);
+  const keep = (next: Record<string, Decision>) => {
+    remember(name, JSON.stringify(next));
+    setDecisions(next);
+  };
+  const decide = (key: string, decision: Decision) => {
+    const next = { ...decisions };
+    if (next[key] === decision) delete next[key];
+    else next[key] = decision;
+    keep(next);
+  };
+  return [decisions, decide, () => keep({})];
+}
