@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import memfluence as mf
-from conftest import SmallWorld
 from memfluence.run_display import run_html
 from report.tiny_run import MEMORIZED, make_run
+from small_world import SmallWorld
 
 HOSTILE = "npz:/data/<script>alert(1)</script>&.npz"
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import memfluence as mf
-from conftest import SmallWorld
 from exchange.trial_files import everything, full_disk, trials_file
 from memfluence.errors import InputError, RunMismatchError, StoreError
 from memfluence.exchange import read_published, rows, write_table
 from memfluence.store import TrialStore, unpack
+from small_world import SmallWorld
 
 
 class TestImport:

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import memfluence as mf
-from conftest import SmallWorld
 from exchange.trial_files import N_TEST, N_TRAIN, TRIALS, everything, trials_file
 from memfluence.errors import InputError, MemfluenceError, RunMismatchError
 from memfluence.records import Kind, Outcome
 from memfluence.store import RunInfo, TrialStore
+from small_world import SmallWorld
 
 
 def plain_file(path: Path, world: SmallWorld, outcomes: list[Outcome], **arrays: object) -> Path:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from conftest import SmallWorld
 from memfluence.errors import RunMismatchError
 from memfluence.store import CheckpointFiles, TrialStore
 from memfluence.store._files import _partials_of_this_host
+from small_world import SmallWorld
 
 MADE_WITH = {"torch": "2.13.0", "device": "cpu"}
 CONTENT = b"\n\x00state\n" * 1000

@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from conftest import SmallWorld
 from memfluence.errors import InputError, RunMismatchError, StoreError
 from memfluence.records import Failure, Kind
 from memfluence.store import SegmentWriter, TrialStore, _files
 from memfluence.store.bits import pack, unpack
+from small_world import SmallWorld
 
 
 def segment_files(path: Path) -> list[Path]:
