@@ -136,7 +136,7 @@ def fit_always(self, fits, y):
     """The masks of the class with one penalty, chosen before any trial was seen."""
     tests = y.shape[1]
     left = fits[0].residuals(y, 0.5)
-    return module._Fitted(fits, np.zeros(tests, int), np.full(tests, 0.5), y, left, np.ones(tests))
+    return module._Fitted(fits, np.zeros(tests, int), np.full(tests, 0.5), y, left)
 
 
 def votes(seed, trials=600, n=40, voters=5):
@@ -160,6 +160,19 @@ def test_less_variance_and_honest_errors_where_masks_matter():
     # Five equal voters explain 5 * 0.24 * weight^2 / (p (1 - p)) of the variance linearly: 66%.
     assert error < 0.45 * plain_error
     assert 0.93 < np.mean(covered) < 0.97
+
+
+def test_errors_of_a_strong_pair_do_not_credit_its_own_effect():
+    """Right with example 0, or with both of two others: influence 1 - 0.6^2, most of what the masks explain."""
+    labels = np.zeros(10, dtype=int), np.zeros(1, dtype=int)
+    scores = []
+    for seed in range(400):
+        mask = np.random.default_rng(seed).random((200, 10)) < 0.6
+        trials = make_trials(mask, mask[:, :1] | (mask[:, 1:2] & mask[:, 2:3]))
+        found = adjusted_influence(trials, BERNOULLI, *labels).block_with_errors([0])
+        scores.append((found.value[0, 0] - 0.64) / found.stderr[0, 0])
+    assert 0.93 < np.mean(np.abs(scores) < 1.96) < 0.97
+    assert 0.92 < np.std(scores) < 1.08
 
 
 def test_memorization_has_less_variance_and_no_bias_that_shows():
