@@ -104,6 +104,7 @@ def judge_scores(
     if len(first) < 4:
         raise InputError(f"A judgement needs at least 4 masks, and there are {len(first)}; run more trials.")
     tests = outcome.shape[1]
+    _ranks(np.zeros((1, 1)))  # loads SciPy before memory is asked about
     at_once = TESTS_AT_ONCE * (6 * len(trials) + 24 * (len(first) + trials.n_train))
     needed = 8 * (2 * len(first) * trials.n_train + at_once)
     Memory.of(memory).check(needed, "judging some test examples at a time", "fewer trials (--trials)")
