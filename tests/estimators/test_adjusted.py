@@ -195,6 +195,18 @@ def test_memorization_has_less_variance_and_no_bias_that_shows():
     assert 0.93 < np.mean(covered) < 0.99
 
 
+def test_intervals_of_right_and_wrong_stay_within_their_range():
+    """Every example carries itself: memorization and influence 1, whose upper ends normal intervals would pass."""
+    mask = np.random.default_rng(0).random((40, 8)) < 0.5
+    trials, labels = make_trials(mask, mask, mask), np.zeros(8, dtype=int)
+    found = adjusted_memorization(trials, BERNOULLI, labels)
+    pairs = adjusted_influence(trials, BERNOULLI, labels, labels).block_with_errors()
+    assert (found.value + 1.96 * found.stderr > 1).all()
+    assert (found.upper == 1).all()
+    assert (np.diagonal(pairs.upper) == 1).all()
+    assert min(found.lower.min(), pairs.lower.min()) >= -1
+
+
 def test_no_share_is_algorithm_1():
     trials = random_trials(90, 30, 8)
     labels = np.arange(30) % 3, np.arange(8) % 3

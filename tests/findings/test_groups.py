@@ -81,7 +81,9 @@ def test_values_are_those_of_groups_by_enumeration(tmp_path: Path, kind: str, de
             exact[g] = worth[every[:, g]].mean() - worth[without[1:]].mean()
     options = {} if kind == "shapley" else {"keep": 0.5}
     learner = KNeighborsClassifier(1)
-    run = mf.run(DATA, learner=learner, design=design, groups=group, trials=1500, out=tmp_path, progress=False, **options)
+    run = mf.run(
+        DATA, learner=learner, design=design, groups=group, trials=1500, out=tmp_path, progress=False, **options
+    )
     table = mf.values(run, kind)
     assert list(table)[:2] == ["group", "size"]
     assert table["size"].tolist() == [1, 1, 2, 3, 5, 8, 10]

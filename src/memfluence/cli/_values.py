@@ -40,8 +40,8 @@ def values(
 ) -> None:
     """Value of every training example for a test set, or its C-score (held-out accuracy).
 
-    Of a run with --groups, values are those of the groups. Banzhaf values need a run with --design bernoulli --keep 0.5, Shapley values one with --design uniform, C-scores one
-    with any other design and one or several keep fractions.
+    Of a run with --groups, values are those of the groups. Banzhaf values need a run with --design bernoulli --keep
+    0.5, Shapley values one with --design uniform, C-scores one with any other design and one or several keep fractions.
     """
     from memfluence.exchange import rows, write_table
     from memfluence.run_values import c_score_columns, value_columns
@@ -59,8 +59,8 @@ def values(
     if out is not None:
         write_table(columns, out)
     if json:
-        who = "groups" if "group" in columns else "train"
-        as_json({"target": target, "trials": len(opened.trials), who: rows(columns)})
+        members = "groups" if "group" in columns else "train"
+        as_json({"target": target, "trials": len(opened.trials), members: rows(columns)})
         return
     say(f"{target}; {len(opened.trials)} trials. The {'least' if name == 'c_score' else 'highest and the lowest'}:")
     order = (columns[name] if name == "c_score" else -columns[name]).argsort(kind="stable")
@@ -182,7 +182,12 @@ def datamodels(
     table(
         ("test", "correlation", "nonzero", "most helpful"),
         (
-            (m["test_index"], number(m["correlation"]), m["nonzero"], "" if m["most_helpful"] is None else m["most_helpful"])
+            (
+                m["test_index"],
+                number(m["correlation"]),
+                m["nonzero"],
+                "" if m["most_helpful"] is None else m["most_helpful"],
+            )
             for m in models[: 2 * _SHOWN]
         ),
     )

@@ -22,7 +22,7 @@ Bias. None in influence for a penalty given beforehand and independent trials: e
 of a balanced block, which know of each other, and for memorization from a mean that knows trial t (`docs/variance.md`).
 
 Variance. That of e within each arm, over the arm's trials. (Not Algorithm 1's times the share of y's variance that the
-fit leaves: what i itself does is in no arm's variance and may not be taken off again.) Algorithm 1's error, which allows
+fit leaves: what i itself does is in no arm's variance and may not be taken off again.) Algorithm 1's error, allowing
 for arms that are all right or all wrong, is scaled by the ratio of these variances, and is never below that of e.
 
 Failure cases. No gain where masks do not predict outcomes: with few trials for the size of a class, or networks whose
@@ -84,7 +84,7 @@ def adjusted_memorization(
             mean[side, members], variance[side, members] = found
     value, stderr = mean[0] - mean[1], np.sqrt(variance.sum(axis=0))
     names = ("accuracy_in", "accuracy_out") if outcome is None else ("mean_in", "mean_out")
-    interval = {"lower": value - Z95 * stderr, "upper": value + Z95 * stderr}
+    interval = dict(zip(("lower", "upper"), _interval(value, stderr, outcome is None)))
     return replace(plain, value=value, stderr=stderr, **interval, **dict(zip(names, mean)))  # type: ignore[no-any-return]
 
 
@@ -198,8 +198,7 @@ class AdjustedInfluence(Estimates):
                     with np.errstate(invalid="ignore", divide="ignore"):  # NaN where an arm has fewer than two trials
                         scaled = found.stderr[rows, columns.start + own] ** 2 * np.fmin(1, of_e / of_y)
                     found.stderr[rows, columns.start + own] = np.sqrt(np.fmax(of_e, scaled))
-        error = Z95 * found.stderr
-        return Difference(value, found.stderr, value - error, value + error)
+        return Difference(value, found.stderr, *_interval(value, found.stderr, self._outcome is None))
 
     def _tiles(
         self,
@@ -212,8 +211,8 @@ class AdjustedInfluence(Estimates):
     ) -> None:
         for rows, columns in _tiles_of(train, test):
             values = np.empty((columns.stop - columns.start, rows.stop - rows.start))
-            for own, *fit in self._alike(test[columns]):
-                values[own] = self._values(train[rows], *fit).T
+            for own, fit, share, y, left in self._alike(test[columns]):
+                values[own] = self._values(train[rows], fit, share, y, left).T
             use(values, rows, columns)
 
     def _alike(self, test: np.ndarray) -> Iterator[tuple[np.ndarray, Masks, float, np.ndarray, np.ndarray]]:
@@ -226,8 +225,7 @@ class AdjustedInfluence(Estimates):
                 for share in np.unique(fitted.share[place]).tolist():
                     some = np.flatnonzero((fitted.which[place] == which) & (fitted.share[place] == share))
                     if len(some):
-                        chosen = place[some]
-                        yield own[some], fit, share, fitted.outcome[:, chosen], fitted.left[:, chosen]
+                        yield own[some], fit, share, fitted.outcome[:, place[some]], fitted.left[:, place[some]]
 
     def _values(self, train: np.ndarray, fit: Masks, share: float, y: np.ndarray, left: np.ndarray) -> np.ndarray:
         """Estimates (train, tests): the mean of e over the trials that kept i less that over those that did not."""
@@ -263,9 +261,8 @@ class AdjustedInfluence(Estimates):
         return self._latest[1:]
 
     def _fit(self, fits: list[Masks], y: np.ndarray) -> _Fitted:
-        trials, tests = y.shape
-        left = (y - y.mean(axis=0)) * (trials / max(1, trials - 1))
-        least, which, share = (left**2).sum(axis=0), np.zeros(tests, dtype=int), np.zeros(tests)
+        left = (y - y.mean(axis=0)) * (len(y) / max(1, len(y) - 1))
+        least, which, share = (left**2).sum(axis=0), np.zeros(y.shape[1], dtype=int), np.zeros(y.shape[1])
         for number, fit in enumerate(fits):
             for candidate in (candidate for candidate in self._shares if candidate > 0):
                 found = fit.residuals(y, candidate)
@@ -274,6 +271,12 @@ class AdjustedInfluence(Estimates):
                 least[better], which[better], share[better] = error[better], number, candidate
                 left[:, better] = found[:, better]
         return _Fitted(fits, which, share, y, left)
+
+
+def _interval(value: np.ndarray, stderr: np.ndarray, binary: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Normal 95% limits, within [-1, 1] for right and wrong."""
+    least, most = (-1.0, 1.0) if binary else (-np.inf, np.inf)
+    return np.maximum(value - Z95 * stderr, least), np.minimum(value + Z95 * stderr, most)
 
 
 def _tiles_of(train: np.ndarray, test: np.ndarray) -> Iterator[tuple[slice, slice]]:

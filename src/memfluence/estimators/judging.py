@@ -26,7 +26,8 @@ Failure cases. A test example whose outcome never varies says nothing and is lef
 given). A score that makes no difference between masks is no prediction: its correlation counts as 0, for otherwise a
 method could leave out what it finds hard. Of few masks hardly any left out all k examples: those test examples are
 left out of that counterfactual. A training example that all of these masks kept, or none, has no estimated influence:
-`ranking` is over the others, its ceiling over those known in both halves; NaN with fewer than two. If the method used these trials, all of this is too good.
+`ranking` is over the others, its ceiling over those known in both halves; NaN with fewer than two. If the method used
+these trials, all of this is too good.
 """
 
 from collections import defaultdict
