@@ -34,11 +34,12 @@ def rules(run: mf.Run, trials: int) -> dict[str, np.ndarray]:
     plain = likely_mislabels(some, run.info.kinds, labels, len(run.classes))
     by_memorization = np.empty(len(labels))
     by_memorization[plain.index] = plain.memorization
+    agreed = likely_mislabels(some, run.info.kinds, labels, len(run.classes), said)
     return {
-        "agreement (predictions recorded)": likely_mislabels(
-            some, run.info.kinds, labels, len(run.classes), said
-        ).index,
+        "agreement": agreed.index,
+        "agreement, ties to kept right": agreed.index[np.lexsort((-agreed.accuracy_in, -agreed.score))],
         "held-out wrong": plain.index,
+        "held-out wrong, ties to kept right": plain.index[np.lexsort((-plain.accuracy_in, -plain.score))],
         "memorization": np.argsort(-by_memorization, kind="stable"),
     }
 

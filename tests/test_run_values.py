@@ -179,6 +179,10 @@ def test_datamodels_of_a_run(runs: dict[str, mf.Run], capsys: pytest.CaptureFixt
     assert [model["test_index"] for model in document["models"]] == [2, 9]
     with np.load(tmp_path / "models.npz") as file:
         np.testing.assert_array_equal(file["weights"], found.weights)
+    every = json.loads(command(capsys, "datamodels", path, "--test", "0-29", "--json"))["models"]
+    helped = mf.datamodels(runs["fixed"], list(range(30))).weights.max(axis=0) > 0  # (tests,)
+    assert not helped.all()
+    assert [model["most_helpful"] is not None for model in every] == helped.tolist()
     assert "correlation" in command(capsys, "datamodels", path, "--test", "0-3")
     assert "such as 3,7,20-29" in command(capsys, "datamodels", path, "--test", "three", code=2)
 

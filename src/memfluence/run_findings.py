@@ -152,8 +152,11 @@ class RunFindings(Protocol):
 
     def group_influence(self, keep: float | None = None) -> Influence:
         """Influence of groups on test examples: all that `influence_estimates` gives, with groups for examples."""
-        grouped = group_trials(self.trials, self.store.groups()[0], self.memory)
-        return influence(grouped, self.info.kinds, keep, memory=self.memory)
+        return influence(self.group_trials(), self.info.kinds, keep, memory=self.memory)
+
+    def group_trials(self) -> "Trials":
+        """The trials with a column per group in place of a training example, of a run with groups."""
+        return group_trials(self.trials, self.store.groups()[0], self.memory)
 
     def group_influence_columns(self, keep: float | None = None) -> dict[str, np.ndarray]:
         """The influence of every group on every test example as plain columns."""

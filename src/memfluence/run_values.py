@@ -50,6 +50,8 @@ def values(
 ) -> "pd.DataFrame":
     """One row per training example: its Banzhaf or Shapley value for a test set, with its error.
 
+    Of a run with groups, one row per group: its trials draw groups, so groups are what has a value.
+
     The utility of a subset is the mean outcome, over the test examples chosen (all by default), of a model trained on
     it: the share that it gets right, a recorded "margin" or "logit", or an array (trials, n_test). Banzhaf values need
     a run with design="bernoulli" and keep=0.5, Shapley values one with design="uniform". `empty` is the utility of no
@@ -71,6 +73,8 @@ def value_columns(
     if kind not in ("banzhaf", "shapley"):
         raise InputError(f"The 'kind' of value must be 'banzhaf' or 'shapley'. Got {kind!r} instead.")
     plan = run.info.plan or {}
+    grouped = "groups" in (plan.get("options") or {})
+    others, drawn = ("other groups", run.group_trials()) if grouped else ("others", run.trials)
     found: Values
     if kind == "banzhaf":
         if plan.get("design") != "bernoulli" or 0.5 not in plan.get("keep", ()):
@@ -81,23 +85,23 @@ def value_columns(
             )
         if empty is not None:
             raise InputError("Banzhaf values have no use for 'empty'; leave it out.")
-        trials = arms(run.trials, run.info.kinds, 0.5).in_trials
+        trials = arms(drawn, run.info.kinds, 0.5).in_trials
         found = banzhaf_values(trials, _utility(run, trials, outcome, test))
-        target = "Banzhaf value: mean contribution to a subset of the other examples, all equally likely"
+        target = f"Banzhaf value: mean contribution to a subset of the {others}, all equally likely"
     else:
         if plan.get("design") != "uniform":
             raise InputError(
                 f"Shapley values need trials of the uniform design, and {run.path} has {_design(run)};"
                 " make a run with --design uniform."
             )
-        trials, smallest = run.trials, int(plan["options"]["smallest"])
+        trials, smallest = drawn, int(plan["options"]["smallest"])
         if empty is None and smallest == 1 and isinstance(outcome, str) and outcome == "correct":
             empty = 1 / len(run.classes)
         found = shapley_values(trials, _utility(run, trials, outcome, test), smallest=smallest, empty=empty)
         target = (
-            f"Shapley value, where no training at all is worth {empty:g}"
+            f"Shapley value{' of groups' if grouped else ''}, where no training at all is worth {empty:g}"
             if empty is not None
-            else f"mean contribution to subsets of at least {smallest} others, all sizes counted alike"
+            else f"mean contribution to subsets of at least {smallest} {others}, all sizes counted alike"
             " (a semivalue, Shapley's but for the smaller sizes)"
         )
     if failed := len(run.store.failures(run.trials.numbers.tolist())):
@@ -107,7 +111,7 @@ def value_columns(
             MemfluenceWarning,
             stacklevel=3,
         )
-    return {**_who(run), **_errors("value", found)}, target
+    return {**(_groups(run) if grouped else _who(run)), **_errors("value", found)}, target
 
 
 def c_scores(run: Run) -> "pd.DataFrame":
@@ -242,6 +246,11 @@ def _recorded(run: Run, trials: Trials, outcome: str | np.ndarray) -> np.ndarray
 
 def _who(run: Run) -> dict[str, np.ndarray]:
     return {"index": np.arange(run.info.n_train), "label": run.classes[run.label_codes[0]]}
+
+
+def _groups(run: Run) -> dict[str, np.ndarray]:
+    codes, names = run.store.groups()
+    return {"group": np.array(names), "size": np.bincount(codes, minlength=len(names))}
 
 
 def _errors(name: str, found: Values | Difference) -> dict[str, np.ndarray]:

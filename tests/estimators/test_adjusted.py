@@ -136,7 +136,7 @@ def fit_always(self, fits, y):
     """The masks of the class with one penalty, chosen before any trial was seen."""
     tests = y.shape[1]
     left = fits[0].residuals(y, 0.5)
-    return module._Fitted(fits, np.zeros(tests, int), np.full(tests, 0.5), y, left, np.ones(tests))
+    return module._Fitted(fits, np.zeros(tests, int), np.full(tests, 0.5), y, left)
 
 
 def votes(seed, trials=600, n=40, voters=5):
@@ -162,6 +162,19 @@ def test_less_variance_and_honest_errors_where_masks_matter():
     assert 0.93 < np.mean(covered) < 0.97
 
 
+def test_errors_of_a_strong_pair_do_not_credit_its_own_effect():
+    """Right with example 0, or with both of two others: influence 1 - 0.6^2, most of what the masks explain."""
+    labels = np.zeros(10, dtype=int), np.zeros(1, dtype=int)
+    scores = []
+    for seed in range(400):
+        mask = np.random.default_rng(seed).random((200, 10)) < 0.6
+        trials = make_trials(mask, mask[:, :1] | (mask[:, 1:2] & mask[:, 2:3]))
+        found = adjusted_influence(trials, BERNOULLI, *labels).block_with_errors([0])
+        scores.append((found.value[0, 0] - 0.64) / found.stderr[0, 0])
+    assert 0.93 < np.mean(np.abs(scores) < 1.96) < 0.97
+    assert 0.92 < np.std(scores) < 1.08
+
+
 def test_memorization_has_less_variance_and_no_bias_that_shows():
     """Held out, an example is right where two others of its class were kept; under `fixed` that has a closed form."""
     n, size = 20, 12
@@ -180,6 +193,18 @@ def test_memorization_has_less_variance_and_no_bias_that_shows():
     bias = np.mean(errors, axis=2)[:, 1]  # (seeds,)
     assert abs(bias.mean()) < 3 * bias.std() / np.sqrt(len(bias))
     assert 0.93 < np.mean(covered) < 0.99
+
+
+def test_intervals_of_right_and_wrong_stay_within_their_range():
+    """Every example carries itself: memorization and influence 1, whose upper ends normal intervals would pass."""
+    mask = np.random.default_rng(0).random((40, 8)) < 0.5
+    trials, labels = make_trials(mask, mask, mask), np.zeros(8, dtype=int)
+    found = adjusted_memorization(trials, BERNOULLI, labels)
+    pairs = adjusted_influence(trials, BERNOULLI, labels, labels).block_with_errors()
+    assert (found.value + 1.96 * found.stderr > 1).all()
+    assert (found.upper == 1).all()
+    assert (np.diagonal(pairs.upper) == 1).all()
+    assert min(found.lower.min(), pairs.lower.min()) >= -1
 
 
 def test_no_share_is_algorithm_1():

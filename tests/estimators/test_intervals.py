@@ -30,6 +30,14 @@ def test_wilson_limits_solve_their_equation():
             assert abs(x / n - limit) == pytest.approx(Z95 * np.sqrt(limit * (1 - limit) / n), rel=1e-9)
 
 
+def test_wilson_stays_between_0_and_1():
+    n = np.arange(1, 5000)
+    low, high = wilson_interval(np.zeros(len(n)), n)
+    assert (low == 0).all()
+    assert (wilson_interval(np.ones(len(n)), n)[1] == 1).all()
+    assert ((high > 0) & (high < 1)).all()
+
+
 def test_wilson_at_the_ends():
     low, high = wilson_interval(np.array([0.0, 1.0]), np.array([10, 10]))
     assert low[0] == 0

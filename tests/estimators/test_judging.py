@@ -56,6 +56,23 @@ def test_every_number_is_what_its_definition_says(monkeypatch):
     assert len(drops[1]) == TESTS
 
 
+def test_an_example_that_every_mask_kept_is_not_ranked():
+    """Nor one that none kept: nobody knows their influence; the others are ranked as if the two were not there."""
+    world = World(0, masks=50)
+    mask = world.mask.copy()
+    mask[:, 3], mask[:, 5] = True, False
+    trials, others = make_trials(mask, np.zeros((50, TESTS))), np.delete(np.arange(N_TRAIN), [3, 5])
+    found = judge_scores(trials, world.outcome, {"true": world.true})
+    without = make_trials(mask[:, others], np.zeros((50, TESTS)))
+    expected = judge_scores(without, world.outcome, {"true": world.true[others]})
+    assert found.scores["true"].ranking == expected.scores["true"].ranking
+    assert found.ranking_ceiling == expected.ranking_ceiling
+    assert found.scores["true"].ranking.lower > 0.2
+    mask[:, 1:] = True
+    found = judge_scores(make_trials(mask, np.zeros((50, TESTS))), world.outcome, {"true": world.true})
+    assert np.isnan([found.scores["true"].ranking.value, found.ranking_ceiling.value]).all()
+
+
 def test_the_true_score_reaches_the_ceiling_and_no_more():
     """With noise as large as the signal and two models per mask the reliability is 2/3, and its root is the ceiling."""
     results = [World(seed, masks=200, repeats=2).judge() for seed in range(10)]

@@ -43,7 +43,7 @@ def test_what_does_not_fit_is_refused_with_what_would(monkeypatch, resident):
     capped = influence(trials, BOTH, memory="1001MB")  # one more than is held
     with pytest.raises(InputError, match="a matrix of 500 x 400 estimates of 8 bytes") as caught:
         capped.block()
-    assert "allow at least 1.00 GB (--memory), or choose at most 250 test examples at once" in str(caught.value)
+    assert "allow at least 1.15 GB (--memory), or choose at most 250 test examples at once" in str(caught.value)
     assert capped.block(test=np.arange(100)).shape == (500, 100)
     assert capped.block(dtype=np.float32).shape == (500, 400)
     with pytest.raises(InputError, match="the 900 largest estimates of 400 examples"):
@@ -53,6 +53,16 @@ def test_what_does_not_fit_is_refused_with_what_would(monkeypatch, resident):
     with pytest.raises(InputError, match=r"pairs found so far.*a higher threshold"):
         capped.at_least(-1)
     assert len(capped.at_least(0.5)[0]) < 1000
+
+
+def test_the_advice_is_enough_where_more_is_resident_the_next_time(monkeypatch):
+    """What a process holds varies by some percent; advice to the byte would be refused again and again."""
+    monkeypatch.setattr(memory, "_resident", lambda: 240_000_000)
+    with pytest.raises(InputError) as caught:
+        Memory(200_000_000).check(26_000_000, "counting", "less")
+    advised = Memory.of(re.search(r"allow at least ([0-9.]+ MB)", str(caught.value))[1])
+    monkeypatch.setattr(memory, "_resident", lambda: 260_000_000)
+    advised.check(26_000_000, "counting", "less")
 
 
 def test_trials_that_cannot_be_turned_are_refused(resident):

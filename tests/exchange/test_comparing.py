@@ -100,7 +100,8 @@ def test_figures_and_files(tmp_path: Path, both: tuple[Run, Run]) -> None:
     import pyarrow.parquet as pq
 
     assert found.published is not None
-    assert pq.read_table(tmp_path / "out" / "published-pairs.parquet").to_pylist() == rows(found.published.columns())
+    table = pq.read_table(tmp_path / "out" / "published-pairs.parquet")
+    assert table.to_pylist() == list(rows(found.published.columns()))
     before = {path: path.read_bytes() for path in written}
     save_comparison(found, tmp_path / "out")
     assert {path: path.read_bytes() for path in written} == before

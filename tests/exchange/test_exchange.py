@@ -9,6 +9,7 @@ import pytest
 
 import memfluence as mf
 from exchange.trial_files import everything, full_disk, trials_file
+from memfluence.cli._output import as_json
 from memfluence.errors import InputError, RunMismatchError, StoreError
 from memfluence.exchange import read_published, rows, write_table
 from memfluence.store import TrialStore, unpack
@@ -308,4 +309,16 @@ def test_tables_have_the_same_bytes_for_the_same_values(tmp_path: Path, ending: 
 
 
 def test_rows_say_none_for_what_cannot_be_estimated() -> None:
-    assert rows({"a": np.array([1, 2]), "b": np.array([np.nan, 0.5])}) == [{"a": 1, "b": None}, {"a": 2, "b": 0.5}]
+    found = rows({"a": np.array([1, 2]), "b": np.array([np.nan, 0.5])})
+    assert list(found) == [{"a": 1, "b": None}, {"a": 2, "b": 0.5}]
+    assert list(rows({"a": np.empty(0)})) == list(rows({})) == []
+    many = np.arange(25_000)  # more than are turned into Python's own values at a time
+    assert [row["a"] for row in rows({"a": many})] == many.tolist()
+
+
+def test_json_of_rows_that_come_one_by_one_is_that_of_a_list(capsys: pytest.CaptureFixture[str]) -> None:
+    columns = {"a": np.array([1, 2]), "b": np.array([np.nan, 0.5]), "c": np.array(["ä", '"'])}
+    document = {"summary": {"n": 2, "x": float("nan")}, "rows": rows(columns), "none": rows({}), "list": [1, "z"]}
+    as_json(document)
+    expected = {"summary": {"n": 2, "x": None}, "rows": list(rows(columns)), "none": [], "list": [1, "z"]}
+    assert capsys.readouterr().out == json.dumps(expected, ensure_ascii=False) + "\n"

@@ -1,6 +1,7 @@
 """Groups: equal to brute force over all subsets of few groups, with a learner that has no randomness."""
 
 import itertools
+import math
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,35 @@ def test_all_subsets_once_give_the_values_exactly(tmp_path: Path) -> None:
     np.testing.assert_allclose(columns["influence"].reshape(N_GROUPS, -1), infl, atol=1e-12)
     assert np.abs(mem).max() > 0.2
     assert np.abs(infl).max() > 0.2
+
+
+@pytest.mark.filterwarnings("ignore:.*trial.* failed:memfluence.errors.MemfluenceWarning")  # those that keep no group
+@pytest.mark.parametrize(("kind", "design"), [("shapley", "uniform"), ("banzhaf", "bernoulli")])
+def test_values_are_those_of_groups_by_enumeration(tmp_path: Path, kind: str, design: str) -> None:
+    """Groups of 1 to 10 examples: weights by the number of examples in place of groups would be far off."""
+    group = np.repeat(np.arange(7), [1, 1, 2, 3, 5, 8, 10])
+    every = np.array(list(itertools.product([False, True], repeat=7)))
+    models = [KNeighborsClassifier(1).fit(X_TRAIN[kept[group]], Y_TRAIN[kept[group]]) for kept in every[1:]]
+    worth = np.array([1 / 3, *(float((model.predict(X_TEST) == Y_TEST).mean()) for model in models)])
+    exact = np.zeros(7)
+    for g in range(7):
+        bit = 1 << (6 - g)  # in the number of a subset, as `product` counts
+        without = [code for code in range(128) if not code & bit]
+        if kind == "shapley":
+            exact[g] = sum((worth[s | bit] - worth[s]) / 7 / math.comb(6, s.bit_count()) for s in without)
+        else:  # of the subsets that can be trained on
+            exact[g] = worth[every[:, g]].mean() - worth[without[1:]].mean()
+    options = {} if kind == "shapley" else {"keep": 0.5}
+    learner = KNeighborsClassifier(1)
+    run = mf.run(
+        DATA, learner=learner, design=design, groups=group, trials=1500, out=tmp_path, progress=False, **options
+    )
+    table = mf.values(run, kind)
+    assert list(table)[:2] == ["group", "size"]
+    assert table["size"].tolist() == [1, 1, 2, 3, 5, 8, 10]
+    assert "group" in table.attrs["target"]
+    assert (np.abs(table["value"] - exact) < 4 * table["stderr"]).all()
+    assert table["stderr"].max() < 0.02 < exact.max() / 4
 
 
 def test_random_subsets_agree_within_their_errors(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from memfluence import designs
 from memfluence.errors import InputError
 from memfluence.findings import membership, membership_attack
 from memfluence.findings.roc import RATES, area_under, rate_at, receiver, resampled
@@ -194,3 +195,24 @@ def test_misuse():
         membership_attack(trials, BOTH, logits, variance="both")
     with pytest.raises(InputError, match="three independent trials"):
         membership_attack(trials.select(np.arange(2)), BOTH, logits[:2])
+
+
+def test_log_odds_that_are_not_finite_are_refused():
+    trials, _, logits = make_world(30, 5, 1.0)
+    logits[3, 2] = np.inf
+    with pytest.raises(InputError, match="not finite; bound them"):
+        membership_attack(trials, BOTH, logits)
+
+
+def test_the_error_of_the_separation_under_the_lemmas_design_is_that_of_all_trials():
+    """Each arm has its own trials there, but both means are over all of them: known Gaussians, half a unit apart."""
+    design = designs.make("lemma", n_train=300, keep=0.5, seed=0)
+    drawn = [design.trial(number) for number in range(400)]
+    mask = np.array([trial.mask for trial in drawn])
+    packed = np.packbits(mask, axis=1, bitorder="little")
+    kinds = np.array([trial.kind for trial in drawn], np.int16)
+    trials = Trials(np.arange(400), kinds, packed, packed, packed[:, :1], 300, 8)
+    logits = np.random.default_rng(0).normal(size=mask.shape) + 0.5 * mask
+    found = membership_attack(trials, design.kinds, logits, resamples=4)
+    scores = (found.separation - 0.5) / found.stderr
+    assert 0.88 < np.std(scores) < 1.12  # 300 examples: known to 4%

@@ -47,7 +47,10 @@ def test_agreement_equals_a_loop(monkeypatch, at_once, repeats):
             assert found.agreement.share[place] == share
             masks = len(said) // repeats
             low, high = wilson_interval(np.array(share), np.array(masks))
-            assert found.agreement.lower[place] == found.score[place] == low
+            assert found.agreement.lower[place] == low
+            ranked = (mask.shape[0] - mask.sum(axis=0)) // repeats  # masks that left each example out
+            number = np.where(2 * ranked[i] < np.median(ranked), ranked[i], np.median(ranked))
+            assert found.score[place] == wilson_interval(np.array(share), number)[0]
             assert found.agreement.upper[place] == high
             shrunk = (share * masks + 1) / (masks + 2)
             assert found.agreement.stderr[place] == pytest.approx(np.sqrt(shrunk * (1 - shrunk) / (masks + 2)))
@@ -56,7 +59,7 @@ def test_agreement_equals_a_loop(monkeypatch, at_once, repeats):
 
 
 @pytest.mark.parametrize("with_predictions", [True, False])
-def test_the_order_is_by_score_then_kept_right_then_index(with_predictions):
+def test_the_order_is_by_score_then_kept_wrong_then_index(with_predictions):
     trials, labels, predictions, _ = make_world(trials=9)
     found = likely_mislabels(trials, BOTH, labels, N_CLASSES, predictions if with_predictions else None)
     mem = memorization(trials, BOTH)
@@ -64,12 +67,32 @@ def test_the_order_is_by_score_then_kept_right_then_index(with_predictions):
     np.testing.assert_array_equal(found.label, labels[found.index])
     np.testing.assert_array_equal(found.memorization, mem.value[found.index])
     np.testing.assert_array_equal(found.accuracy_out, mem.accuracy_out[found.index])
-    keys = [(-s, -a, i) for s, a, i in zip(found.score, found.accuracy_in, found.index) if not np.isnan(s + a)]
+    keys = [(-s, a, i) for s, a, i in zip(found.score, found.accuracy_in, found.index) if not np.isnan(s + a)]
     assert keys == sorted(keys)
     if not with_predictions:
-        expected = wilson_interval(1 - mem.accuracy_out, mem.trials_out)[0]
+        typical = np.median(mem.trials_out)
+        number = np.where(2 * mem.trials_out < typical, mem.trials_out, typical)
+        expected = wilson_interval(1 - mem.accuracy_out, number)[0]
         np.testing.assert_array_equal(found.score, expected[found.index])
         assert found.agreement is None
+
+
+@pytest.mark.parametrize("with_predictions", [True, False])
+def test_chance_numbers_of_held_out_models_do_not_rank(with_predictions):
+    """All rejected by every held-out model: kept wrong decides, not who was left out most; but three are too few."""
+    rng = np.random.default_rng(0)
+    mask = rng.random((60, 20)) < 0.6
+    mask[:, 7] = True
+    mask[:3, 7] = False
+    fits = np.linspace(0, 1, 20)  # the chance that a model that kept an example is right on it
+    right = mask & (rng.random(mask.shape) < fits)
+    predictions = np.where(right, 0, 1).astype(np.uint8)
+    packed = [np.packbits(bits, axis=1, bitorder="little") for bits in (mask, right, right[:, :1])]
+    trials = Trials(np.arange(60), np.zeros(60, np.int16), *packed, 20, 1)
+    found = likely_mislabels(trials, BOTH, np.zeros(20, int), 2, predictions if with_predictions else None)
+    assert len(set(found.trials_out.tolist())) > 5
+    assert found.index[-1] == 7
+    assert (np.diff(found.accuracy_in[:-1]) >= 0).all()
 
 
 def test_predictions_of_another_shape_are_refused():

@@ -90,7 +90,9 @@ def test_said_spread_is_that_of_independent_runs(soak):
     sizes = {} if soak else {"counts": (400,), "runs": 40, "repeats": 5}
     for row in studies.run_to_run(**sizes):
         for truth, said in (("sd of pairs", "said"), ("sd of mean influence", "said "), ("sd of Jaccard", "said   ")):
-            assert row[said] == pytest.approx(row[truth], rel=0.4)
+            # The truth comes from 40 runs, or 20 pairs of them, and is known to 11% and 16%. At 100 trials the sd of
+            # pairs is said to be a third too large (docs/statistics.md has the table): wide, on the safe side.
+            assert 0.7 * row[truth] < row[said] < 1.4 * row[truth]
         assert row["said  "] == pytest.approx(row["Jaccard"], abs=0.07)
 
 
@@ -166,6 +168,32 @@ def test_nobody_memorized_is_out_of_sight():
     found = trials_needed(trials, (Kind(0.5, None),), np.zeros(4, int), np.zeros(3, int), jaccard=0.5, stderr=0.01)
     assert found["targets"]["jaccard"]["trials"] is None
     assert found["targets"]["stderr"]["trials"] > 0
+
+
+def test_fewer_trials_than_at_hand_are_no_answer():
+    """With two trials noise selects every other pair, and two runs agree on a third of them: no way to repeat pairs."""
+    rng = np.random.default_rng(0)
+    mask = rng.random((150, 40)) < 0.7
+    trials = make_trials(mask, rng.random((150, 60)) < 0.8)
+    model = fit_pairs(arms(trials, (Kind(0.7, None),)), [(np.arange(40), np.arange(60))], mem=0.25, infl=0.15)
+    now = model.predict(150).jaccard
+    assert now < 0.1 < model.predict(2).jaccard
+    needed = model.trials_for(jaccard=0.1)
+    assert needed is None or (needed > 150 and model.predict(needed).jaccard >= 0.1)
+    assert model.trials_for(jaccard=now / 2) == 150
+
+
+def test_a_rare_split_does_not_ask_for_more_trials_than_the_worst_case():
+    """An example that 2 of 100 trials left out has a large error now; it will be left out more often."""
+    rng = np.random.default_rng(0)
+    mask = np.array([rng.permutation(10) < 7 for _ in range(100)])
+    mask[:, 0] = True
+    mask[:2, 0] = False
+    trials = make_trials(mask, rng.random((100, 5)) < 0.5, rng.random((100, 10)) < 0.5)
+    found = trials_needed(trials, (Kind(0.7, 7),), np.zeros(10, int), np.zeros(5, int), stderr=0.02)
+    kept = mask.mean()
+    assert found["targets"]["stderr"]["expected_now"] > 0.25
+    assert found["targets"]["stderr"]["trials"] == int(np.ceil(1 / (4 * kept * (1 - kept) * 0.02**2)))
 
 
 def test_out_of_sight_is_none():

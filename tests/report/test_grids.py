@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from test_figures import images_of
 from tiny_run import N_TEST, TRIALS, make_run
 
@@ -11,6 +12,7 @@ from memfluence.datasets import from_arrays
 from memfluence.errors import InputError
 from memfluence.findings import likely_mislabels
 from memfluence.report import duplicates_figure, mislabels_figure
+from memfluence.report.grids import GAP, PICTURE, _write
 
 
 def test_duplicates_stand_side_by_side(tmp_path: Path) -> None:
@@ -49,3 +51,16 @@ def test_data_without_pictures_are_refused(tmp_path: Path) -> None:
     table = from_arrays(np.zeros((len(train), 3)), train, np.zeros((len(test), 3)), test)
     with pytest.raises(InputError, match="no images to draw"):
         mislabels_figure(run, table, run.find_mislabels(), tmp_path / "grid.png")
+
+
+@pytest.mark.parametrize("dpi", [100, 200])
+def test_words_do_not_leave_their_cell(dpi: int) -> None:
+    """Widths at the resolution of the file differ by some percent from those measured, for which there is a gap."""
+    figure = Figure(figsize=(4, 2))
+    for text in ("maple tree? 100%", "sweet pepper? 100%", "an extraordinarily long name? 100%", "bee"):
+        _write(figure, 0.1, 1.0, text, "black", True, room=PICTURE)
+    figure.set_dpi(dpi)
+    widths = [written.get_window_extent().width / dpi for written in figure.texts]
+    assert max(widths) < PICTURE + GAP
+    assert min(widths) < PICTURE / 2  # short ones keep their size
+    assert figure.texts[-1].get_fontsize() == 7.5

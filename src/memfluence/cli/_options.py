@@ -109,7 +109,10 @@ InflOption = Annotated[float, typer.Option(help="Least influence.")]
 MemoryOption = Annotated[
     str | None,
     typer.Option(
-        "--memory", metavar="SIZE", help="Most memory that the command may hold, such as 2GB.", show_default=False
+        "--memory",
+        metavar="SIZE",
+        help="Most memory that estimates may take the process to, such as 2GB.",
+        show_default=False,
     ),
 ]
 TableOption = Annotated[

@@ -12,8 +12,29 @@ __all__ = ["as_json", "number", "say", "size", "stdout_to_stderr", "table"]
 
 
 def as_json(document: Any) -> None:
-    """One JSON document on stdout; what cannot be estimated is null."""
-    sys.stdout.write(json.dumps(_plain(document), allow_nan=False, ensure_ascii=False) + "\n")
+    """One JSON document on stdout; what cannot be estimated is null. Rows that come one by one are written so."""
+    sys.stdout.writelines(_pieces(document))
+    sys.stdout.write("\n")
+
+
+def _pieces(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield "{"
+        for number, (key, one) in enumerate(value.items()):
+            yield (", " if number else "") + _text(str(key)) + ": "
+            yield from _pieces(one)
+        yield "}"
+    elif isinstance(value, Iterator):
+        yield "["
+        for number, one in enumerate(value):
+            yield (", " if number else "") + _text(one)
+        yield "]"
+    else:
+        yield _text(value)
+
+
+def _text(value: Any) -> str:
+    return json.dumps(_plain(value), allow_nan=False, ensure_ascii=False)
 
 
 def _plain(value: Any) -> Any:

@@ -40,8 +40,8 @@ def values(
 ) -> None:
     """Value of every training example for a test set, or its C-score (held-out accuracy).
 
-    Banzhaf values need a run with --design bernoulli --keep 0.5, Shapley values one with --design uniform, C-scores one
-    with any other design and one or several keep fractions.
+    Of a run with --groups, values are those of the groups. Banzhaf values need a run with --design bernoulli --keep
+    0.5, Shapley values one with --design uniform, C-scores one with any other design and one or several keep fractions.
     """
     from memfluence.exchange import rows, write_table
     from memfluence.run_values import c_score_columns, value_columns
@@ -59,7 +59,8 @@ def values(
     if out is not None:
         write_table(columns, out)
     if json:
-        as_json({"target": target, "trials": len(opened.trials), "train": rows(columns)})
+        members = "groups" if "group" in columns else "train"
+        as_json({"target": target, "trials": len(opened.trials), members: rows(columns)})
         return
     say(f"{target}; {len(opened.trials)} trials. The {'least' if name == 'c_score' else 'highest and the lowest'}:")
     order = (columns[name] if name == "c_score" else -columns[name]).argsort(kind="stable")
@@ -68,12 +69,12 @@ def values(
         known[:_SHOWN] if name == "c_score" or len(known) <= _SHOWN else [*known[: _SHOWN // 2], *known[-_SHOWN // 2 :]]
     )
     more = [title for title in columns if title.startswith("accuracy_out")]
+    who = ("group", "size") if "group" in columns else ("index", "label")
     table(
-        ("index", "label", name, "stderr", *more),
+        (*who, name, "stderr", *more),
         (
             (
-                columns["index"][i],
-                columns["label"][i],
+                *(columns[title][i] for title in who),
                 *(number(columns[title][i], 5 if name == "value" else 3) for title in (name, "stderr", *more)),
             )
             for i in shown
@@ -162,7 +163,7 @@ def datamodels(
             "correlation": float(found.correlation[k]),
             "nonzero": int((found.weights[:, k] != 0).sum()),
             "alpha": float(found.alpha[k]),
-            "most_helpful": int(found.weights[:, k].argmax()),
+            "most_helpful": int(found.weights[:, k].argmax()) if (found.weights[:, k] > 0).any() else None,
         }
         for k in range(len(found.test))
     ]
@@ -180,5 +181,13 @@ def datamodels(
     )
     table(
         ("test", "correlation", "nonzero", "most helpful"),
-        ((m["test_index"], number(m["correlation"]), m["nonzero"], m["most_helpful"]) for m in models[: 2 * _SHOWN]),
+        (
+            (
+                m["test_index"],
+                number(m["correlation"]),
+                m["nonzero"],
+                "" if m["most_helpful"] is None else m["most_helpful"],
+            )
+            for m in models[: 2 * _SHOWN]
+        ),
     )

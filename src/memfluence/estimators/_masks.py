@@ -19,7 +19,7 @@ from memfluence.errors import InputError
 from memfluence.estimators._arms import Arms
 from memfluence.estimators.counts import bits_at
 
-__all__ = ["SHARES", "Masks", "Moments", "moments"]
+__all__ = ["SHARES", "Masks", "Moments", "difference_variance", "moments"]
 
 # The share of an outcome's variance that masks are taken to explain, each for one penalty; 0 is no adjustment.
 SHARES = (0.0, 0.05, 0.15, 0.3, 0.5, 0.7)
@@ -111,3 +111,13 @@ class Masks:
     def intercept(self, share: float) -> np.ndarray:
         """The weights (trials,) of outcomes in the intercept."""
         return self.dual(np.full((len(self.total), 1), _INTERCEPT * self._size), share)[:, 0]
+
+
+def difference_variance(kept: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """s^2 / trials of each arm, added up, (examples, n); kept (trials, examples) of 0 and 1, values (trials, n)."""
+    variance = np.zeros((kept.shape[1], values.shape[1]))
+    for used in (kept, 1 - kept):
+        count = used.sum(axis=0)[:, None]  # (examples, 1)
+        with np.errstate(invalid="ignore", divide="ignore"):  # NaN with one trial or none
+            variance += (used.T @ values**2 / count - (used.T @ values / count) ** 2) / (count - 1)
+    return np.maximum(variance, 0.0)

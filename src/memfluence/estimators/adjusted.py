@@ -21,8 +21,9 @@ Bias. None in influence for a penalty given beforehand and independent trials: e
 (`tests/estimators/test_adjusted.py` enumerates it). What is left comes from the choice by prediction error, from trials
 of a balanced block, which know of each other, and for memorization from a mean that knows trial t (`docs/variance.md`).
 
-Variance. That of Algorithm 1 times the share of the outcome's variance that the fit does not predict in trials that it
-has not seen; the standard error is Algorithm 1's times the root of that share.
+Variance. That of e within each arm, over the arm's trials. (Not Algorithm 1's times the share of y's variance that the
+fit leaves: what i itself does is in no arm's variance and may not be taken off again.) Algorithm 1's error, allowing
+for arms that are all right or all wrong, is scaled by the ratio of these variances, and is never below that of e.
 
 Failure cases. No gain where masks do not predict outcomes: with few trials for the size of a class, or networks whose
 errors are mostly training noise. Needs the design's own distribution: fixed, balanced or bernoulli, one model per mask.
@@ -30,7 +31,7 @@ errors are mostly training noise. Needs the design's own distribution: fixed, ba
 Paper: none of this; Algorithm 1 (Sec. 2) is the case b = 0.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -38,7 +39,7 @@ import numpy as np
 
 from memfluence.estimators._arms import arms
 from memfluence.estimators._estimates import Estimates
-from memfluence.estimators._masks import SHARES, Masks, moments
+from memfluence.estimators._masks import SHARES, Masks, difference_variance, moments
 from memfluence.estimators.counts import bits_at
 from memfluence.estimators.influence import Influence
 from memfluence.estimators.intervals import Z95, Difference
@@ -83,7 +84,7 @@ def adjusted_memorization(
             mean[side, members], variance[side, members] = found
     value, stderr = mean[0] - mean[1], np.sqrt(variance.sum(axis=0))
     names = ("accuracy_in", "accuracy_out") if outcome is None else ("mean_in", "mean_out")
-    interval = {"lower": value - Z95 * stderr, "upper": value + Z95 * stderr}
+    interval = dict(zip(("lower", "upper"), _interval(value, stderr, outcome is None)))
     return replace(plain, value=value, stderr=stderr, **interval, **dict(zip(names, mean)))  # type: ignore[no-any-return]
 
 
@@ -163,7 +164,6 @@ class _Fitted:
     share: np.ndarray  # (tests,) 0: not adjusted
     outcome: np.ndarray  # (trials, tests)
     left: np.ndarray  # (trials, tests) errors without the trial itself
-    unexplained: np.ndarray  # (tests,) the share of the squared errors that is left
 
 
 class AdjustedInfluence(Estimates):
@@ -188,15 +188,17 @@ class AdjustedInfluence(Estimates):
 
     def block_with_errors(self, train: Any = None, test: Any = None) -> Difference:
         """Estimates of the chosen rows and columns with standard errors and 95% intervals, each (train, test)."""
-        found = self.plain.block_with_errors(train, test)
-        value, columns = self.block(train, test), self._indices(test, "test")
-        unexplained = np.empty(len(columns))
-        for label in np.unique(self._labels[1][columns]):
-            members, fitted = self._fitted(int(label))
-            own = np.flatnonzero(self._labels[1][columns] == label)
-            unexplained[own] = fitted.unexplained[np.searchsorted(members, columns[own])]
-        stderr = found.stderr * np.sqrt(unexplained)
-        return Difference(value, stderr, value - Z95 * stderr, value + Z95 * stderr)
+        found, value = self.plain.block_with_errors(train, test), self.block(train, test)
+        examples, tests = self._indices(train, "train"), self._indices(test, "test")
+        for rows, columns in _tiles_of(examples, tests):
+            kept = bits_at(self._trials.mask, examples[rows]).astype(float)  # (trials, some examples)
+            for own, _, share, y, left in self._alike(tests[columns]):
+                if share > 0:  # e is its residual, but for a constant and parts of order 1 / trials
+                    of_e, of_y = difference_variance(kept, left), difference_variance(kept, y - y.mean(axis=0))
+                    with np.errstate(invalid="ignore", divide="ignore"):  # NaN where an arm has fewer than two trials
+                        scaled = found.stderr[rows, columns.start + own] ** 2 * np.fmin(1, of_e / of_y)
+                    found.stderr[rows, columns.start + own] = np.sqrt(np.fmax(of_e, scaled))
+        return Difference(value, found.stderr, *_interval(value, found.stderr, self._outcome is None))
 
     def _tiles(
         self,
@@ -207,15 +209,14 @@ class AdjustedInfluence(Estimates):
         of: Literal["test", "train", "either"] = "either",
         threads: int | None = None,
     ) -> None:
-        for column in range(0, len(test), TEST_AT_ONCE):
-            columns = slice(column, min(len(test), column + TEST_AT_ONCE))
-            for row in range(0, len(train), TRAIN_AT_ONCE):
-                rows = slice(row, min(len(train), row + TRAIN_AT_ONCE))
-                use(self._values(train[rows], test[columns]), rows, columns)
+        for rows, columns in _tiles_of(train, test):
+            values = np.empty((columns.stop - columns.start, rows.stop - rows.start))
+            for own, fit, share, y, left in self._alike(test[columns]):
+                values[own] = self._values(train[rows], fit, share, y, left).T
+            use(values, rows, columns)
 
-    def _values(self, train: np.ndarray, test: np.ndarray) -> np.ndarray:
-        """Estimates (test, train)."""
-        values = np.full((len(test), len(train)), np.nan)
+    def _alike(self, test: np.ndarray) -> Iterator[tuple[np.ndarray, Masks, float, np.ndarray, np.ndarray]]:
+        """Positions in `test` of those with the same fit; that fit, its share, their outcomes and errors."""
         for label in np.unique(self._labels[1][test]):
             own = np.flatnonzero(self._labels[1][test] == label)
             members, fitted = self._fitted(int(label))
@@ -224,13 +225,11 @@ class AdjustedInfluence(Estimates):
                 for share in np.unique(fitted.share[place]).tolist():
                     some = np.flatnonzero((fitted.which[place] == which) & (fitted.share[place] == share))
                     if len(some):
-                        values[own[some]] = self._adjusted(train, fit, share, fitted, place[some]).T
-        return values
+                        yield own[some], fit, share, fitted.outcome[:, place[some]], fitted.left[:, place[some]]
 
-    def _adjusted(self, train: np.ndarray, fit: Masks, share: float, of: _Fitted, tests: np.ndarray) -> np.ndarray:
+    def _values(self, train: np.ndarray, fit: Masks, share: float, y: np.ndarray, left: np.ndarray) -> np.ndarray:
         """Estimates (train, tests): the mean of e over the trials that kept i less that over those that did not."""
         design, arms = self._design, self.plain.arms
-        y, left = of.outcome[:, tests], of.left[:, tests]  # (trials, tests)
         kept = bits_at(self._trials.mask, train).astype(float)  # (trials, train)
         counts = arms.trials_in[train][:, None], arms.trials_out[train][:, None]  # (train, 1)
         with np.errstate(invalid="ignore", divide="ignore"):  # an empty arm is NaN
@@ -240,7 +239,7 @@ class AdjustedInfluence(Estimates):
             own = fit.dual((kept - design.keep) * fit.has(train), share)  # (trials, train); 0 where it is no feature
             total, intercept = fit.dual(fit.total[:, None], share), fit.intercept(share)[:, None]  # (trials, 1)
             coefficient, sum_of_all = own.T @ y, total.T @ y  # (train, tests), (1, tests)
-            value = np.zeros((len(train), len(tests)))
+            value = np.zeros((len(train), y.shape[1]))
             sides = ((1, kept, design.if_kept, 1 - design.keep), (-1, 1 - kept, design.if_left_out, -design.keep))
             for (sign, used, given, x), count in zip(sides, counts):
                 # e = r + (intercept + own x + given (sum of all - own)), each coefficient without the trial itself
@@ -262,10 +261,8 @@ class AdjustedInfluence(Estimates):
         return self._latest[1:]
 
     def _fit(self, fits: list[Masks], y: np.ndarray) -> _Fitted:
-        trials, tests = y.shape
-        left = (y - y.mean(axis=0)) * (trials / max(1, trials - 1))
-        plain = (left**2).sum(axis=0)  # (tests,)
-        least, which, share = plain.copy(), np.zeros(tests, dtype=int), np.zeros(tests)
+        left = (y - y.mean(axis=0)) * (len(y) / max(1, len(y) - 1))
+        least, which, share = (left**2).sum(axis=0), np.zeros(y.shape[1], dtype=int), np.zeros(y.shape[1])
         for number, fit in enumerate(fits):
             for candidate in (candidate for candidate in self._shares if candidate > 0):
                 found = fit.residuals(y, candidate)
@@ -273,8 +270,19 @@ class AdjustedInfluence(Estimates):
                 better = error < least
                 least[better], which[better], share[better] = error[better], number, candidate
                 left[:, better] = found[:, better]
-        with np.errstate(invalid="ignore"):
-            return _Fitted(fits, which, share, y, left, np.where(plain > 0, least / plain, 1.0))
+        return _Fitted(fits, which, share, y, left)
+
+
+def _interval(value: np.ndarray, stderr: np.ndarray, binary: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Normal 95% limits, within [-1, 1] for right and wrong."""
+    least, most = (-1.0, 1.0) if binary else (-np.inf, np.inf)
+    return np.maximum(value - Z95 * stderr, least), np.minimum(value + Z95 * stderr, most)
+
+
+def _tiles_of(train: np.ndarray, test: np.ndarray) -> Iterator[tuple[slice, slice]]:
+    for column in range(0, len(test), TEST_AT_ONCE):
+        for row in range(0, len(train), TRAIN_AT_ONCE):
+            yield slice(row, min(len(train), row + TRAIN_AT_ONCE)), slice(column, min(len(test), column + TEST_AT_ONCE))
 
 
 def _subset_size(kinds: Sequence[Kind], keep: float | None) -> int | None:

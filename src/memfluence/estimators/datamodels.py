@@ -68,6 +68,8 @@ def datamodels(
     fitted = unit % HELD_OUT != HELD_OUT - 1  # (trials,)
     if (masks := len(np.unique(unit))) < HELD_OUT * FOLDS:
         raise InputError(f"Datamodels need at least {HELD_OUT * FOLDS} masks, and there are {masks}; run more trials.")
+    import sklearn.linear_model  # noqa: F401  before memory is asked about
+
     n, paths = trials.n_train, 3 * ALPHAS * trials.n_train * len(test)
     needed = 8 * (8 * len(trials) * n + paths + (2 * n * n if len(trials) > n else 0))
     Memory.of(memory).check(needed, "masks and the paths of the weights", "fewer test examples or trials")

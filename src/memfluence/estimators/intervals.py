@@ -91,4 +91,4 @@ def wilson_interval(p: np.ndarray, n: np.ndarray) -> tuple[np.ndarray, np.ndarra
         centre = (p + z2_n / 2) / (1 + z2_n)
         half = Z95 * np.sqrt(p * (1 - p) / n + z2_n / (4 * n)) / (1 + z2_n)
         # At p = 0 or 1 one limit is p itself; rounding must not carry it beyond.
-        return np.minimum(p, centre - half), np.maximum(p, centre + half)
+        return np.maximum(0.0, np.minimum(p, centre - half)), np.minimum(1.0, np.maximum(p, centre + half))

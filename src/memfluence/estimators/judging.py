@@ -25,7 +25,9 @@ score, whose interval is shorter than the two suggest.
 Failure cases. A test example whose outcome never varies says nothing and is left out of all means (their number is
 given). A score that makes no difference between masks is no prediction: its correlation counts as 0, for otherwise a
 method could leave out what it finds hard. Of few masks hardly any left out all k examples: those test examples are
-left out of that counterfactual. If the method used these trials, all of this is too good.
+left out of that counterfactual. A training example that all of these masks kept, or none, has no estimated influence:
+`ranking` is over the others, its ceiling over those known in both halves; NaN with fewer than two. If the method used
+these trials, all of this is too good.
 """
 
 from collections import defaultdict
@@ -103,6 +105,7 @@ def judge_scores(
     if len(first) < 4:
         raise InputError(f"A judgement needs at least 4 masks, and there are {len(first)}; run more trials.")
     tests = outcome.shape[1]
+    _ranks(np.zeros((1, 1)))  # loads SciPy before memory is asked about
     at_once = TESTS_AT_ONCE * (6 * len(trials) + 24 * (len(first) + trials.n_train))
     needed = 8 * (2 * len(first) * trials.n_train + at_once)
     Memory.of(memory).check(needed, "judging some test examples at a time", "fewer trials (--trials)")
@@ -110,6 +113,7 @@ def judge_scores(
     _check(outcome, (len(trials), tests), "outcomes")
     for name, score in scores.items():
         _check(score, (trials.n_train, tests), f"scores {name}")
+    known, in_both = _known(mask), np.intersect1d(_known(mask[::2]), _known(mask[1::2]))  # training examples
     cluster = np.unique(trials.numbers[first] // trials.cluster, return_inverse=True)[1]  # (masks,)
     tallies: dict[tuple[str, str], Tally] = defaultdict(lambda: Tally(cluster))
     for start in range(0, tests, TESTS_AT_ONCE):
@@ -120,10 +124,9 @@ def judge_scores(
         ranks = _ranks(mean)
         if trials.repeats > 1:
             tallies["", "lds"].add(*_agreement(models, mask_of_trial, trials.repeats), varies)
-        influence = _influence(mask, mean)
-        halves = [_influence(mask[half::2], mean[half::2]) for half in (0, 1)]
-        known = varies & np.isfinite(halves[0]).all(axis=0) & np.isfinite(halves[1]).all(axis=0)
-        tallies["", "ranking"].add(_correlation(_ranks(halves[0]), _ranks(halves[1]))[0], None, known)
+        influence = _influence(mask[:, known], mean)
+        halves = [_influence(mask[half::2][:, in_both], mean[half::2]) for half in (0, 1)]
+        tallies["", "ranking"].add(_same_order(*halves), None, varies)
         of_first: _PerTest | None = None
         for name, score in scores.items():
             tau = score[:, columns].astype(float)  # (n_train, some tests)
@@ -134,7 +137,7 @@ def judge_scores(
             of_first = of_first or lds
             for k in named:
                 tallies[name, f"named {k}"].add(*_counterfactual(mask, mean, tau, k), varies)
-            tallies[name, "ranking"].add(_correlation(_ranks(tau), _ranks(influence))[0], None, varies)
+            tallies[name, "ranking"].add(_same_order(tau[known], influence), None, varies)
     judged = {
         name: Judged(
             tallies[name, "lds"].mean(),
@@ -196,6 +199,11 @@ def _correlation(first: np.ndarray, second: np.ndarray) -> _PerTest:
     return values, a * b - values * (a**2 + b**2) / 2
 
 
+def _same_order(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Spearman's of columns (examples, tests); NaN where there are not two examples to put in order."""
+    return _correlation(_ranks(first), _ranks(second))[0] if len(first) > 1 else np.full(first.shape[1], np.nan)
+
+
 def _agreement(models: np.ndarray, mask_of_trial: np.ndarray, repeats: int) -> _PerTest:
     """Mean correlation of two models of one mask, over the masks that have all their models."""
     counts = np.bincount(mask_of_trial)
@@ -208,12 +216,17 @@ def _agreement(models: np.ndarray, mask_of_trial: np.ndarray, repeats: int) -> _
     return np.mean([one[0] for one in found], axis=0), psi
 
 
+def _known(mask: np.ndarray) -> np.ndarray:
+    """The training examples whose influence these masks can say: some kept them and some did not."""
+    kept = mask.sum(axis=0)  # (n_train,)
+    return np.flatnonzero((kept > 0) & (kept < len(mask)))
+
+
 def _influence(mask: np.ndarray, mean: np.ndarray) -> np.ndarray:
-    """Mean outcome with minus that without, (n_train, tests); NaN where there is none."""
-    kept = mask.sum(axis=0)[:, None]  # (n_train, 1)
+    """Mean outcome with minus that without, (examples, tests), of examples that are known."""
+    kept = mask.sum(axis=0)[:, None]  # (examples, 1)
     with_it = mask.T @ mean
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(with_it / kept - (mean.sum(axis=0) - with_it) / (len(mask) - kept))
+    return np.asarray(with_it / kept - (mean.sum(axis=0) - with_it) / (len(mask) - kept))
 
 
 def _counterfactual(mask: np.ndarray, mean: np.ndarray, tau: np.ndarray, k: int) -> _PerTest:

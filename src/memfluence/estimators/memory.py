@@ -2,6 +2,9 @@
 
 The cap counts everything that the process holds (the interpreter, libraries, the trials): what may still be made is the
 cap less what is resident when it is asked for. What does not fit is an error that says what would.
+
+Not asked about: libraries, which are loaded when they are first needed (Numba, SciPy and scikit-learn make up to 250 MB
+of a process) and counted from then on, and a table while it is written to a file (`--out`), a few times its size.
 """
 
 import re
@@ -13,6 +16,7 @@ from memfluence.errors import InputError
 
 __all__ = ["Memory", "bytes_of"]
 
+HEADROOM = 1.15  # of the advice: what is resident varies, and later steps may need a little more
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
@@ -45,9 +49,10 @@ class Memory:
     def check(self, needed: float, what: str, instead: str) -> None:
         """Refuse to make `what`, of so many bytes, where it does not fit."""
         if self.limit is not None and needed > self.left():
+            enough = HEADROOM * (_resident() + needed)
             raise InputError(
                 f"With {_shown(_resident())} in use, {what} ({_shown(needed)}) would go beyond the memory of"
-                f" {_shown(self.limit)}; allow at least {_shown(_resident() + needed)} (--memory), or choose {instead}."
+                f" {_shown(self.limit)}; allow at least {_shown(enough)} (--memory), or choose {instead}."
             )
 
     def check_column(self, trials: int, examples: int) -> None:

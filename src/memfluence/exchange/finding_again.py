@@ -36,7 +36,7 @@ class FoundAgain:
         return dict(vars(self))
 
     def rows(self) -> list[dict[str, Any]]:
-        return as_rows(self.columns())
+        return list(as_rows(self.columns()))
 
     def summary(self) -> dict[str, Any]:
         """Means and counts over all pairs."""

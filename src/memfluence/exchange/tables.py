@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,8 @@ from memfluence.store import write_whole
 
 __all__ = ["rows", "write_table"]
 
+ROWS_AT_ONCE = 10_000
+
 
 def write_table(columns: Mapping[str, np.ndarray], path: Path) -> None:
     """Write columns to `path` in the format that its ending names."""
@@ -22,26 +24,25 @@ def write_table(columns: Mapping[str, np.ndarray], path: Path) -> None:
     write_whole(path, writers[path.suffix.lower()](columns))
 
 
-def rows(columns: Mapping[str, np.ndarray]) -> list[dict[str, object]]:
-    """One JSON-able dict per row; what cannot be estimated is None."""
-    plain = {name: [_plain(value) for value in values.tolist()] for name, values in columns.items()}
-    return [dict(zip(plain, values)) for values in zip(*plain.values())]
+def rows(columns: Mapping[str, np.ndarray]) -> Iterator[dict[str, object]]:
+    """One JSON-able dict per row, as they are asked for; what cannot be estimated is None."""
+    for values in _each_row(columns, None):
+        yield dict(zip(columns, values))
 
 
-def _plain(value: object) -> object:
-    return None if isinstance(value, float) and value != value else value
+def _each_row(columns: Mapping[str, np.ndarray], unknown: object) -> Iterator[tuple[object, ...]]:
+    """Rows as Python's own values, some at a time, since those take many times the memory of arrays."""
+    for start in range(0, max((len(values) for values in columns.values()), default=0), ROWS_AT_ONCE):
+        some = (values[start : start + ROWS_AT_ONCE].tolist() for values in columns.values())
+        yield from zip(*([unknown if isinstance(one, float) and one != one else one for one in part] for part in some))
 
 
 def _csv(columns: Mapping[str, np.ndarray]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(zip(*([_empty_for_nan(value) for value in values.tolist()] for values in columns.values())))
+    writer.writerows(_each_row(columns, ""))
     return text.getvalue().encode()
-
-
-def _empty_for_nan(value: object) -> object:
-    return "" if isinstance(value, float) and value != value else value
 
 
 def _parquet(columns: Mapping[str, np.ndarray]) -> bytes:

@@ -6,7 +6,9 @@ Definition. The least number of trials, of the same kind as those at hand, with 
 - `jaccard`: two independent runs select pairs with at least this Jaccard index, at the same thresholds;
 - `fdr`: pairs by chance (permuted masks) are at most this share of the pairs selected, at the same thresholds.
 
-Estimator. A squared standard error falls as 1 / trials. The other two come from `findings/prediction.py`.
+Estimator. A squared standard error falls as 1 / trials, and is at most 1 / (4 keep (1 - keep) trials) once the arms are
+as large as the design makes them: an example that few of the trials at hand left out will be left out more often.
+Targets that are met already take the trials at hand. The other two come from `findings/prediction.py`.
 
 Beside them stands what the paper's Lemma says of independent trials of the design `lemma` with as large subsets: after
 how many the root mean squared error of every single estimate is below the target, whatever the learner. It is much
@@ -59,7 +61,7 @@ def trials_needed(
     if stderr is not None:
         targets["stderr"] = {
             "target": stderr,
-            **_for_stderr(Influence(chosen, memory=cap), blocks, stderr, count, mem, infl),
+            **_for_stderr(Influence(chosen, memory=cap), blocks, stderr, count, mem, infl, model.variance_at_most),
             "lemma_design_trials": lemma_trials(size / chosen.n_train, stderr),
         }
     if jaccard is not None:
@@ -94,15 +96,16 @@ def trials_needed(
 
 
 def _for_stderr(
-    estimates: Influence, blocks: Sequence[Any], target: float, count: int, mem: float, infl: float
+    estimates: Influence, blocks: Sequence[Any], target: float, count: int, mem: float, infl: float, at_most: float
 ) -> dict[str, Any]:
+    """`at_most`: the largest variance that an estimate can have, times trials, with the expected number in each arm."""
     memorized = memorization_of(estimates.arms)
     errors = memorized.stderr[np.isfinite(memorized.stderr)]
     tested = [(np.intersect1d(some, np.flatnonzero(memorized.value >= mem)), columns) for some, columns in blocks]
     of_pairs = estimates.at(*estimates.at_least(infl, tested)).stderr
 
     def needed(error: float) -> int:
-        return math.ceil(count * (error / target) ** 2)
+        return math.ceil(min(count * error**2, at_most) / target**2)
 
     now = {
         "memorization_median": float(np.median(errors)) if len(errors) else float("nan"),

@@ -91,6 +91,8 @@ def membership_attack(
     chosen = arms(trials, kinds, keep)
     rows = np.searchsorted(trials.numbers, np.union1d(chosen.in_trials.numbers, chosen.out_trials.numbers))
     some, logits = trials.select(rows), logits[rows]
+    if not np.isfinite(logits).all():
+        raise InputError("Some recorded log-odds are not finite; bound them where they are recorded or imported from.")
     cluster = some.numbers // some.cluster  # (models,)
     if len(np.unique(cluster)) < 3:
         raise InputError("An attack needs at least three independent trials: a target and shadow models; run more.")
@@ -200,6 +202,9 @@ def _separation(trials: Trials, logits: np.ndarray, chosen: Arms, variance: Vari
         else:
             spread = np.sqrt(_Moments(count, mean, squares).variance.mean(axis=0))
         value = (mean[0] - mean[1]) / spread
+        # Both means are over all trials, also where influence takes each arm's own; as many as independent ones.
+        n_in = count[0] * chosen.sample_in / chosen.trials_in
+        n_out = count[1] * chosen.sample_out / chosen.trials_out
         if variance == "example":
-            own = value**2 / (2 * (chosen.sample_in + chosen.sample_out - 2))
-        return value, np.sqrt(1 / chosen.sample_in + 1 / chosen.sample_out + own)
+            own = value**2 / (2 * (n_in + n_out - 2))
+        return value, np.sqrt(1 / n_in + 1 / n_out + own)

@@ -7,12 +7,16 @@ but which is rare or ambiguous is held-out wrong, too; what sets a mislabel apar
 *one* other label. That label is the `suggestion`, and `agreement` the share of held-out models that give it.
 
 Ranking. By the lower end of a 95% interval (Wilson) for a share of the held-out models: of those that agree on the
-suggestion, or, without predictions, of those that are wrong. So few held-out models cannot lead the list. Ties go to
-the higher accuracy_in (kept right), then to the lower index.
+suggestion, or, without predictions, of those that are wrong. The interval takes every example to have been left out as
+often as the median one, since by how many more trials than another one chance left it out says nothing about its label,
+and among hundreds of shares of 100% would decide alone; only where it was less than half as often, its own number
+counts, so that few held-out models cannot lead the list. Ties go to the lower accuracy_in, then to the lower index: of
+two examples that held-out models reject alike, the one that even models that kept it do not accept lies among many that
+contradict its label, while one that is learned by heart at once is like no other, rightly labeled or not.
 
 Memorization itself is shown but does not rank: a learner that does not fit every example leaves many mislabels wrong
 even when kept, so their memorization is low. `benchmarks/mislabels.py` plants label flips and gives the precision of
-each rule (`docs/findings.md`).
+each rule, and of ties the other way (`docs/findings.md`).
 
 Variance. Shares of `trials_out` independent models (masks, where several models share one): Wilson's interval, and
 the standard error after one success and one failure are added. The suggestion is the most common of several labels,
@@ -59,7 +63,7 @@ class Mislabels:
 
     index: np.ndarray  # int64
     label: np.ndarray  # int64 code
-    score: np.ndarray  # what ranks: the lower end of the share of held-out models that reject the label
+    score: np.ndarray  # what ranks: a lower end of the share of held-out models that reject the label (`Ranking`)
     memorization: np.ndarray
     stderr: np.ndarray  # of the memorization
     accuracy_in: np.ndarray
@@ -103,12 +107,13 @@ def likely_mislabels(
     found = memorization_of(chosen)
     said = None
     if predictions is None:
-        score = wilson_interval(1 - found.accuracy_out, chosen.sample_out)[0]  # (n_train,)
+        rejected = 1 - found.accuracy_out  # (n_train,)
     else:
         rows = np.searchsorted(trials.numbers, chosen.out_trials.numbers)
         said = _agreement(chosen, labels, n_classes, predictions[rows])
-        score = said.lower
-    order = np.lexsort((-found.accuracy_in, -score))  # stable, and NaN last
+        rejected = said.share
+    score = wilson_interval(rejected, _as_often(chosen.sample_out))[0]  # (n_train,)
+    order = np.lexsort((found.accuracy_in, -score))  # stable, and NaN last
     return Mislabels(
         index=order,
         label=labels[order],
@@ -140,6 +145,12 @@ def _votes(chosen: Arms, n_classes: int, predictions: np.ndarray) -> Iterator[tu
         held_out = bits_at(chosen.out_trials.mask, some) == 0  # (trials, some)
         cells = predictions[:, some].astype(np.int64) + n_codes * np.arange(len(some))  # (trials, some)
         yield some, np.bincount(cells[held_out], minlength=n_codes * len(some)).reshape(len(some), n_codes)
+
+
+def _as_often(held_out: np.ndarray) -> np.ndarray:
+    """The number of held-out models that each share is ranked with: the median, or its own if less than half of it."""
+    typical = np.median(held_out)
+    return np.where(2 * held_out < typical, held_out, typical)
 
 
 def _agreement(chosen: Arms, labels: np.ndarray, n_classes: int, predictions: np.ndarray) -> Agreement:

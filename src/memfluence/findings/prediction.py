@@ -100,6 +100,11 @@ class PairModel:
             drawn[:, mine] = GRID[np.clip(place, 0, len(GRID) - 1)]
         return drawn
 
+    @property
+    def variance_at_most(self) -> float:
+        """Of an estimate, times trials: accuracies of a half on both sides."""
+        return self.variance_scale / (4 * self.kept_share * (1 - self.kept_share))
+
     def predict(self, trials: int) -> Prediction:
         once, twice = self._memorized(trials)  # (n_train,)
         pairs = shared = chance = 0.0
@@ -114,7 +119,11 @@ class PairModel:
         return Prediction(trials, pairs, shared / union if union > 0 else float("nan"), chance)
 
     def trials_for(self, *, jaccard: float | None = None, chance_share: float | None = None) -> int | None:
-        """The least number of trials expected to give a Jaccard index, or a share by chance; None if out of sight."""
+        """The least number, from the trials at hand on, expected to give a Jaccard index or a share by chance.
+
+        Neither grows steadily from the first trial: with two, noise selects every other pair, and runs share a third of
+        them. None if it is out of sight.
+        """
 
         def enough(trials: int) -> bool:
             expected = self.predict(trials)
@@ -122,7 +131,7 @@ class PairModel:
                 return expected.jaccard >= jaccard
             return expected.chance_share <= (0.0 if chance_share is None else chance_share)
 
-        low, high = 0, 2
+        low = high = self.trials
         while not enough(high):
             low, high = high, 2 * high
             if high > FARTHEST * self.trials:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["duplicates_figure", "mislabels_figure"]
 
 # Inches: a picture, a line of text, what lies between two cells, the lines above all, the margin.
-PICTURE, LINE, GAP, HEAD, MARGIN = 0.9, 0.125, 0.16, 0.46, 0.1
+PICTURE, LINE, GAP, HEAD, MARGIN = 1.0, 0.125, 0.16, 0.46, 0.1
 TOUCHING = 0.04  # between the two pictures of a pair
 NAME_LETTERS = 15
 
@@ -103,11 +103,16 @@ def _grid(
             for k, image in enumerate(images):
                 draw(figure, x + k * (PICTURE + TOUCHING), top, PICTURE, image)
             for k, line in enumerate(lines):
-                _write(figure, x, top - PICTURE - 0.03 - k * LINE, *line)
+                _write(figure, x, top - PICTURE - 0.03 - k * LINE, *line, room=cell_width - GAP)
     return path
 
 
-def _write(figure: "Figure", x: float, top: float, text: str, colour: str, bold: bool) -> None:
+def _write(
+    figure: "Figure", x: float, top: float, text: str, colour: str, bold: bool, room: float | None = None
+) -> None:
+    """Text at a place in inches, smaller where it would not fit into so much room."""
     width, height = figure.get_size_inches()
     weight = "bold" if bold else "normal"
-    figure.text(x / width, top / height, text, color=colour, weight=weight, va="top", fontsize=7.5)
+    written = figure.text(x / width, top / height, text, color=colour, weight=weight, va="top", fontsize=7.5)
+    if room is not None and (wide := written.get_window_extent().width / figure.dpi) > room:
+        written.set_fontsize(7.5 * room / wide)
