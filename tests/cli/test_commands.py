@@ -1,6 +1,8 @@
 """The commands as other people's scripts rely on them: names, JSON, exit codes, what goes to which stream."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -467,3 +469,15 @@ def test_groups_travel_with_exported_trials(shell: Shell) -> None:
         shell("import", "bad.npz", "--out", "bad", code=2)
         assert says in shell.errors
         assert not Path("bad").exists()
+
+
+def test_ctrl_c_within_executed_text_ends_with_its_code(tmp_path: Path) -> None:
+    """Python would end by the signal if it came while the text of a dataclass, say, was executed."""
+    (tmp_path / "interrupted.py").write_text(
+        "import memfluence.cli._app as cli\n"
+        "cli.app = lambda **_: exec('raise KeyboardInterrupt')\n"
+        "cli.main(['status', 'x'])\n"
+    )
+    command = [sys.executable, "-m", "interrupted"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "memfluence: Stopped.\n")
