@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         _say("Stopped.")
-        # One that came inside an exec of text, as in dataclasses, has told Python to end by the signal; this forgets it.
+        # One that came inside an exec of text, as in dataclasses, told Python to end by the signal; this forgets it.
         exec("")
         sys.exit(_INTERRUPTED)
     except Exception as error:
