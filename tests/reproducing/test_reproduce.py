@@ -140,6 +140,32 @@ def test_parts_of_earlier_calls_stay_in_the_report(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "removal" / "plan.json").read_text())["settings"]["begun"] == [2]
 
 
+def test_results_of_another_second_run_learner_or_seed_are_not_kept(tmp_path: Path) -> None:
+    base = mf.run("digits", settings=FAST, trials=64, out=tmp_path / "run", progress=False).path
+    others = [
+        mf.run("digits", settings=FAST, trials=40, seed=seed, out=tmp_path / f"{seed}", progress=False).path
+        for seed in (1, 2)
+    ]
+    given = {"run": base, "out": tmp_path / "out", "progress": False}
+
+    def compared(other: Path) -> Any:
+        found = mf.reproduce("digits", second_run=other, only="architectures", train=False, **given)
+        return found["parts"]["architectures"]["numbers"]["lines"][1]
+
+    first, second = (compared(other) for other in others)
+    assert [line["run"] for line in (first, second)] == [str(other) for other in others]
+    assert first["memorization"] != second["memorization"]
+    only = {"only": "removal=2", "learner": "mlp", **given}
+    quick = mf.reproduce("digits", settings={"epochs": "1"}, **only)
+    assert "removal" in quick["parts"]
+    for other in ({"settings": {"epochs": "2"}}, {"settings": {"epochs": "1"}, "seed": 1}):
+        again = mf.reproduce("digits", **other, **only)  # type: ignore[arg-type]
+        assert "removal" not in again["parts"]
+        assert "another" in again["missing"]["removal"]
+    read = mf.reproduce("digits", only="removal", train=False, **given)  # what is there, whoever trained it
+    assert read["parts"]["removal"] == quick["parts"]["removal"]
+
+
 def test_other_data_and_another_learner(tmp_path: Path) -> None:
     digits = mf.datasets.load("digits")
     labels = {f"y_{split}": digits.labels(split) for split in ("train", "test")}
