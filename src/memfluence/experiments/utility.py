@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.experiments._checks import check_classes, check_repeats, check_trials
+from memfluence.experiments._checks import check_classes, check_repeats, check_trials, warn
 from memfluence.experiments._result import Result, about
 from memfluence.experiments._retraining import Retraining, blocks, correct_by_trial
 from memfluence.experiments._statistics import difference, models, spread
@@ -52,6 +52,12 @@ def plan(
     pairs = run.find_pairs(mem, infl, same_class=same_class, keep=keep)
     if not len(pairs):
         raise InputError(f"{run.path} has no high-influence pairs to remove. {pairs.warning}")
+    if pairs.warning is not None:  # before anything is trained
+        warn(
+            f"S_h would be made of {len(pairs):,} pairs, of which about {pairs.expected_by_chance:,.0f} are expected by"
+            f" chance, and its models would measure noise as well; raise the threshold on influence (--infl, now"
+            f" {infl:g}), or run more trials."
+        )
     kept = np.ones(run.info.n_train, dtype=bool)
     kept[pairs.train_index] = False
     emptied = check_classes(run, kept, "in high-influence pairs")
