@@ -14,7 +14,7 @@ from small_runs import dataset, make_run
 import memfluence as mf
 from engines.commands import DATA, LEARNER, memfluence, start
 from memfluence.errors import InputError, LearnerError, RunMismatchError
-from memfluence.experiments import Retraining
+from memfluence.experiments import Retraining, consistency, last_layer, removal
 from memfluence.store import TrialStore
 
 
@@ -95,6 +95,24 @@ def test_what_cannot_be_found_out_has_to_be_given(tmp_path: Path) -> None:
         mf.experiment("removel", run)
     with pytest.raises(InputError, match="is about one run"):
         mf.experiment("removal", run, run)
+
+
+def test_accuracies_and_counts_are_those_of_the_keep_that_was_asked_for(tmp_path: Path) -> None:
+    given = {"learner": nearest, "progress": False}
+    run = mf.run(dataset(), trials=80, keep=(0.7, 0.2), out=tmp_path / "run", **given)
+    chosen = run.trials.kinds == [kind.keep for kind in run.info.kinds].index(0.2)
+    correct = np.unpackbits(run.trials.test_correct[chosen], axis=1, bitorder="little")[:, : run.info.n_test]
+    accuracy = pytest.approx(correct.mean())
+    lines = consistency.summarize(run, keep=0.2, splits=2, permutations=0).numbers["lines"]
+    assert (lines[0]["test_accuracy"]["mean"], lines[0]["test_accuracy"]["n"]) == (accuracy, 40)
+    linear = mf.run(dataset(), trials=40, out=tmp_path / "linear", **given)
+    last = last_layer.summarize(run, linear, {}, keep=0.2)
+    assert (last.numbers["network"]["test_accuracy"]["mean"], last.numbers["network"]["trials"]) == (accuracy, 40)
+    assert "; 40 networks, 40 linear models" in last.title
+    seconds = run.store.scan(["seconds"])
+    each = seconds.details["seconds"][np.isin(seconds.numbers, run.trials.numbers[chosen])].mean()  # type: ignore[index]
+    assert last.numbers["speedup"] == pytest.approx(each / linear.status()["seconds_per_trial"])
+    assert removal.plan(run, [0.1], 2, mem=0.1, keep=0.2).settings["memorization_from_trials"] == 40
 
 
 @pytest.fixture

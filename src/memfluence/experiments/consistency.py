@@ -28,7 +28,7 @@ import numpy as np
 from memfluence.errors import InputError
 from memfluence.experiments._checks import check_same_data
 from memfluence.experiments._result import Result, about
-from memfluence.experiments._splits import Curves, by_chance, check_draws, compared, sides, trials_each
+from memfluence.experiments._splits import Curves, by_chance, check_draws, compared, of_keep, sides, trials_each
 from memfluence.experiments._statistics import spread
 from memfluence.findings.agreement import Agreement
 from memfluence.runs import Run
@@ -83,7 +83,7 @@ def summarize(
             "compared": name,
             "run": str(other.path),
             "halves": other is run,
-            "test_accuracy": spread(_test_accuracy(other)),
+            "test_accuracy": spread(_test_accuracy(other, keep)),
             **{kind: _read_off(_of(found[line], kind), *levels[kind]) for kind in kinds},
         }
         for line, (name, other) in enumerate(zip(names, (run, *others)))
@@ -154,9 +154,9 @@ def agreement_table(name: str, kind: str, found: Sequence[Agreement]) -> "Any":
     return pd.DataFrame(columns).astype({"same_class": "boolean"})
 
 
-def _test_accuracy(run: Run) -> np.ndarray:
-    """Of each model, (trials,)."""
-    return np.asarray(unpack(run.trials.test_correct, run.info.n_test).mean(axis=1))
+def _test_accuracy(run: Run, keep: float | None) -> np.ndarray:
+    """Of each model with this keep fraction, (trials,)."""
+    return np.asarray(unpack(of_keep(run, keep).test_correct, run.info.n_test).mean(axis=1))
 
 
 def _names(run: Run, others: Sequence[Run]) -> list[str]:

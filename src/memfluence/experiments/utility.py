@@ -26,6 +26,7 @@ from memfluence.errors import InputError
 from memfluence.experiments._checks import check_classes, check_repeats, check_trials, warn
 from memfluence.experiments._result import Result, about
 from memfluence.experiments._retraining import Retraining, blocks, correct_by_trial
+from memfluence.experiments._splits import of_keep
 from memfluence.experiments._statistics import difference, models, spread
 from memfluence.records import Trials
 from memfluence.runs import Run
@@ -74,7 +75,7 @@ def plan(
         "keep": keep,
         "pairs": len(pairs),
         "pairs_by_chance": pairs.expected_by_chance,
-        "influence_from_trials": len(run.trials),
+        "influence_from_trials": len(of_keep(run, keep)),
         "n_train": run.info.n_train,
         "n_test": run.info.n_test,
         "removed": int((~kept).sum()),
