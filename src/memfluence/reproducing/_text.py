@@ -100,10 +100,9 @@ def _utility(result: Result, subject: str) -> list[str]:
 
 def _agreement(result: Result, subject: str) -> list[str]:
     found, lines = result.numbers, []
-    chance = found["by_chance"]
     for line in found["lines"] if len(found["lines"]) == 1 else found["lines"][1:]:  # halves have their own section
         what = "Two halves" if line["halves"] else f"The other network ({line['compared']}) and one half"
-        memorized, pair = line["memorization"][0], line["same_class"][0]
+        memorized, pair, chance = line["memorization"][0], line["same_class"][0], line["by_chance"]
         lines.append(
             f"{what}, {found['trials_each']:,} trials each, have a Jaccard index of {_index(memorized)} on who is"
             f" memorized at {memorized['threshold']:g} ({_by_chance(chance, 'memorization')}) and of"
