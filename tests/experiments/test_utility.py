@@ -20,6 +20,7 @@ def test_the_plan_keeps_all_and_then_all_but_the_examples_in_pairs(tmp_path: Pat
     assert without.shape == (3, 40)
     for mask in without:
         assert np.array_equal(np.flatnonzero(~mask), sorted(set(CARRIED.values())))
+    assert [one["arm"] for one in plan.purposes] == ["all", "without"] * 3  # by turns, so that a cut has both sides
     assert plan.settings["influenced"] == sorted(CARRIED)
     assert plan.settings["pairs"] == 4
 

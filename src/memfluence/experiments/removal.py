@@ -49,8 +49,7 @@ def plan(
     """The models of the experiment: `repeats` that keep all, and for each threshold `repeats` without the memorized
     examples and as many without random ones.
 
-    `mem` is the threshold of the statement about share and utility, added to the others. Trials of one size follow each
-    other, because a network that is captured on a GPU is captured once for each size. `begun` says how many repeats
+    `mem` is the threshold of the statement about share and utility, added to the others. `begun` says how many repeats
     there were before, to which more are added; those of a repeat depend on its number and the seed alone.
     """
     check_trials(run)

@@ -47,7 +47,9 @@ def plan(
     keep: float | None = None,
     begun: Sequence[int] = (),
 ) -> Retraining:
-    """`repeats` models that keep all examples, and as many without S_h. `begun`: see `removal.plan`."""
+    """`repeats` models that keep all examples, and as many without S_h, by turns: wherever training is cut, both sides
+    have models. `begun`: see `removal.plan`.
+    """
     check_trials(run)
     check_repeats(repeats)
     pairs = run.find_pairs(mem, infl, same_class=same_class, keep=keep)
@@ -63,7 +65,7 @@ def plan(
     kept[pairs.train_index] = False
     emptied = check_classes(run, kept, "in high-influence pairs")
     parts = blocks(repeats, begun)
-    purposes = tuple({"arm": arm, "repeat": repeat} for part in parts for arm in ARMS for repeat in part)
+    purposes = tuple({"arm": arm, "repeat": repeat} for part in parts for repeat in part for arm in ARMS)
     masks = [kept if one["arm"] == "without" else np.ones_like(kept) for one in purposes]
     settings = {
         "about": about(run.info),
