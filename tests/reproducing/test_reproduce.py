@@ -11,8 +11,10 @@ import memfluence as mf
 from engines.commands import memfluence
 from memfluence.engines import Event, TrialDone
 from memfluence.errors import InputError, Interrupted
+from memfluence.experimenting import LINEAR_AT_ONCE
 from memfluence.learners import resolve
 from memfluence.progress import Silent
+from memfluence.reproducing._budget import Until
 from memfluence.reproducing._subjects import SUBJECTS, chosen_parts, data_of, subject_of
 from memfluence.store import TrialStore
 
@@ -120,6 +122,23 @@ def test_out_of_time_it_says_what_is_missing_and_goes_on(tmp_path: Path) -> None
     assert found["missing"]["histogram"].startswith("There was not enough time")
     assert found["parts"] == {}
     assert small(tmp_path)["missing"] == {}
+
+
+def test_linear_models_that_are_complete_when_the_time_is_over_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small(tmp_path, only="histogram")
+
+    class Over(Until):
+        def event(self, event: Event) -> None:
+            if isinstance(event, TrialDone):
+                self.deadline = 0.0
+            super().event(event)
+
+    monkeypatch.setattr("memfluence.reproducing.Until", Over)
+    small(tmp_path, only="last-layer=120")
+    there = TrialStore.open(tmp_path / "last-layer" / "trained").scan().numbers
+    assert there.tolist() == list(range(LINEAR_AT_ONCE))  # the group that was trained at once
 
 
 def test_left_time_goes_into_more_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from memfluence import experiments
-from memfluence.experimenting._last_layer import do_last_layer
+from memfluence.experimenting._last_layer import LINEAR_AT_ONCE, do_last_layer
 from memfluence.experimenting._long_tail import do_long_tail
 from memfluence.experimenting._training import Training, begun, only
 from memfluence.experiments import Result
@@ -20,7 +20,7 @@ from memfluence.report.experiments import save_figures
 from memfluence.runs import Run, open_run
 from memfluence.store import write_whole
 
-__all__ = ["Training", "begun", "directory_of", "experiment", "save"]
+__all__ = ["LINEAR_AT_ONCE", "Training", "begun", "directory_of", "experiment", "save"]
 
 
 def experiment(name: str, *runs: str | Path | Run, out: str | Path | None = None, **options: Any) -> Result:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from memfluence.errors import InputError, Interrupted, MemfluenceError
-from memfluence.experimenting import Training, begun, experiment
+from memfluence.experimenting import LINEAR_AT_ONCE, Training, begun, experiment
 from memfluence.experiments import Result, overview
 from memfluence.learners import resolve
 from memfluence.progress import duration
@@ -106,8 +106,7 @@ class Parts:
         options = self._options(part, count)
         runs = () if part == "long-tail" else (self.base,)
         if self.how.train and self.clock.left > 0:
-            together = part in ("removal", "utility")
-            self.clock.group = self.how.learner.group_size(self.how.dataset, self.how.device) if together else 1
+            self.clock.group = self._group(part)
             try:
                 return self._experiment(part, *runs, **options, **self._training(part)), True
             except Interrupted:
@@ -118,6 +117,12 @@ class Parts:
     def _experiment(self, name: str, *runs: Run, part: str | None = None, **options: Any) -> Result:
         self.clock.note(f"{(part or name)}:")
         return experiment(name, *runs, out=self.where / (part or name), **options)
+
+    def _group(self, part: str) -> int:
+        """How many models of a part are trained at once."""
+        if part == "last-layer":
+            return LINEAR_AT_ONCE
+        return 1 if part == "long-tail" else int(self.how.learner.group_size(self.how.dataset, self.how.device))
 
     def _training(self, part: str) -> dict[str, Any]:
         how = {one.name: getattr(self.how, one.name) for one in fields(Training)}
