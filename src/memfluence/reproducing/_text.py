@@ -93,8 +93,10 @@ def _utility(result: Result, subject: str) -> list[str]:
         f" {points(found['test']['difference'])} points of accuracy (± standard error,"
         f" {found['test']['difference']['n']} models a side, not paired). The {found['influenced']['examples']:,} test"
         f" examples in pairs contribute {points(found['influenced']['contribution'])}, all others"
-        f" {points(found['rest']['contribution'])}: what they contribute is {within} one standard deviation of the"
-        " whole.",
+        f" {points(found['rest']['contribution'])}, which is {_number(found['rest_in_standard_errors'], 1)} standard"
+        f" errors from 0. As the paper states it, what the test examples in pairs contribute is {within} one standard"
+        f" deviation of the whole ({points(found['test']['contribution'], 'sd')} for one run of each side); the"
+        " standard errors say more.",
     ]
 
 
