@@ -13,7 +13,7 @@ from small_runs import dataset, make_run
 
 import memfluence as mf
 from engines.commands import DATA, LEARNER, memfluence, start
-from memfluence.errors import InputError, LearnerError, RunMismatchError
+from memfluence.errors import InputError, LearnerError, MemfluenceWarning, RunMismatchError
 from memfluence.experiments import Retraining, consistency, last_layer, removal
 from memfluence.store import TrialStore
 
@@ -50,6 +50,21 @@ def test_models_that_are_there_are_summarized_without_data(name: str, tmp_path: 
     assert mf.experiment(name, run, repeats=2, train=False).to_json() == whole.to_json()
     with pytest.raises(InputError, match="There is no run at"):
         mf.experiment(name, run, repeats=2, train=False, out=tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("name", ["removal", "utility"])
+def test_models_outlive_more_trials_of_the_run(name: str, tmp_path: Path) -> None:
+    given = {"out": tmp_path / "out", "repeats": 2}
+    training = {"dataset": dataset(), "learner": nearest, "progress": False}
+    first = mf.experiment(name, make_run(tmp_path / "few", 200), **training, **given)
+    run = make_run(tmp_path / "more", 300)
+    with pytest.warns(MemfluenceWarning, match=r"planned from 200 trials of .*, which has 300 by now"):
+        again = mf.experiment(name, run, train=False, **given)
+    assert again.to_json() == first.to_json()
+    with pytest.raises(RunMismatchError, match=r"models of another plan, which differs in .*_from_trials"):
+        mf.experiment(name, run, **training, **given)
+    with pytest.raises(RunMismatchError, match="models of another plan, which differs in mem"):
+        mf.experiment(name, run, mem=0.2, train=False, **given)
 
 
 def test_another_plan_does_not_go_into_the_same_directory(tmp_path: Path) -> None:
