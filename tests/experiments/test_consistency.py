@@ -105,7 +105,7 @@ def test_real_pairs_agree_far_better_than_chance(tmp_path: Path) -> None:
     assert line["jaccard"]["mean"] > 0.4
     assert chance["first"]["mean"] < line["first"]["mean"] / 2
     table = result.table
-    assert set(table["compared"]) == {"run", "by chance"}
+    assert set(table["compared"]) == {"run", "by chance, run"}
     assert (table[table["quantity"] == "memorization"]["same_class"].isna()).all()
 
 
@@ -140,6 +140,19 @@ def test_other_runs_are_named_by_learner_or_directory(tmp_path: Path) -> None:
     assert "any_class" not in result.numbers["lines"][0]
     json.dumps(result.to_json(), allow_nan=False)
     assert len(draw(result).axes) == 4
+
+
+def test_chance_is_that_of_the_pair_compared(tmp_path: Path) -> None:
+    run, other = world_run(tmp_path / "a", 120), world_run(tmp_path / "b", 60, seed=5)
+    result = consistency.summarize(run, other, splits=2, permutations=2, any_class=False)
+    drawn = next(iter(sides(run, [other], 60, splits=2)))
+    for line, side in zip(result.numbers["lines"], drawn[1:]):
+        found = by_chance(drawn[0], side, permutations=2, seed=0, mem=0.25, infl=0.15, any_class=False)
+        k = int(np.searchsorted(found[0].same_class.thresholds, 0.15))
+        counts = [one.same_class.second[k] for one in found]
+        assert line["by_chance"]["same_class"][0]["second"]["mean"] == np.mean(counts)
+        assert f"by chance, {line['compared']}" in set(result.table["compared"])
+    assert result.numbers["by_chance"] == result.numbers["lines"][0]["by_chance"]
 
 
 def test_where_nothing_is_selected_there_is_no_index(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from small_runs import dataset, make_run
 
 import memfluence as mf
 from engines.commands import DATA, LEARNER, memfluence, start
-from memfluence.errors import InputError, LearnerError, RunMismatchError
-from memfluence.experiments import Retraining
+from memfluence.errors import InputError, LearnerError, MemfluenceWarning, RunMismatchError
+from memfluence.experiments import Retraining, consistency, last_layer, removal
 from memfluence.store import TrialStore
 
 
@@ -50,6 +50,21 @@ def test_models_that_are_there_are_summarized_without_data(name: str, tmp_path: 
     assert mf.experiment(name, run, repeats=2, train=False).to_json() == whole.to_json()
     with pytest.raises(InputError, match="There is no run at"):
         mf.experiment(name, run, repeats=2, train=False, out=tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("name", ["removal", "utility"])
+def test_models_outlive_more_trials_of_the_run(name: str, tmp_path: Path) -> None:
+    given = {"out": tmp_path / "out", "repeats": 2}
+    training = {"dataset": dataset(), "learner": nearest, "progress": False}
+    first = mf.experiment(name, make_run(tmp_path / "few", 200), **training, **given)
+    run = make_run(tmp_path / "more", 300)
+    with pytest.warns(MemfluenceWarning, match=r"planned from 200 trials of .*, which has 300 by now"):
+        again = mf.experiment(name, run, train=False, **given)
+    assert again.to_json() == first.to_json()
+    with pytest.raises(RunMismatchError, match=r"models of another plan, which differs in .*_from_trials"):
+        mf.experiment(name, run, **training, **given)
+    with pytest.raises(RunMismatchError, match="models of another plan, which differs in mem"):
+        mf.experiment(name, run, mem=0.2, train=False, **given)
 
 
 def test_another_plan_does_not_go_into_the_same_directory(tmp_path: Path) -> None:
@@ -95,6 +110,24 @@ def test_what_cannot_be_found_out_has_to_be_given(tmp_path: Path) -> None:
         mf.experiment("removel", run)
     with pytest.raises(InputError, match="is about one run"):
         mf.experiment("removal", run, run)
+
+
+def test_accuracies_and_counts_are_those_of_the_keep_that_was_asked_for(tmp_path: Path) -> None:
+    given = {"learner": nearest, "progress": False}
+    run = mf.run(dataset(), trials=80, keep=(0.7, 0.2), out=tmp_path / "run", **given)
+    chosen = run.trials.kinds == [kind.keep for kind in run.info.kinds].index(0.2)
+    correct = np.unpackbits(run.trials.test_correct[chosen], axis=1, bitorder="little")[:, : run.info.n_test]
+    accuracy = pytest.approx(correct.mean())
+    lines = consistency.summarize(run, keep=0.2, splits=2, permutations=0).numbers["lines"]
+    assert (lines[0]["test_accuracy"]["mean"], lines[0]["test_accuracy"]["n"]) == (accuracy, 40)
+    linear = mf.run(dataset(), trials=40, out=tmp_path / "linear", **given)
+    last = last_layer.summarize(run, linear, {}, keep=0.2)
+    assert (last.numbers["network"]["test_accuracy"]["mean"], last.numbers["network"]["trials"]) == (accuracy, 40)
+    assert "; 40 networks, 40 linear models" in last.title
+    seconds = run.store.scan(["seconds"])
+    each = seconds.details["seconds"][np.isin(seconds.numbers, run.trials.numbers[chosen])].mean()  # type: ignore[index]
+    assert last.numbers["speedup"] == pytest.approx(each / linear.status()["seconds_per_trial"])
+    assert removal.plan(run, [0.1], 2, mem=0.1, keep=0.2).settings["memorization_from_trials"] == 40
 
 
 @pytest.fixture

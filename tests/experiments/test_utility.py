@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_runs import CARRIED, N_TEST, make_run, trials_of
 
-from memfluence.errors import InputError
+from memfluence.errors import InputError, MemfluenceWarning
 from memfluence.experiments import Retraining, utility
 
 
@@ -20,8 +20,18 @@ def test_the_plan_keeps_all_and_then_all_but_the_examples_in_pairs(tmp_path: Pat
     assert without.shape == (3, 40)
     for mask in without:
         assert np.array_equal(np.flatnonzero(~mask), sorted(set(CARRIED.values())))
+    assert [one["arm"] for one in plan.purposes] == ["all", "without"] * 3  # by turns, so that a cut has both sides
     assert plan.settings["influenced"] == sorted(CARRIED)
     assert plan.settings["pairs"] == 4
+
+
+def test_pairs_by_chance_are_said_before_anything_is_trained(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    noise = {name: rng.random((40, size)) < 0.5 for name, size in (("train_correct", 40), ("test_correct", N_TEST))}
+    run = make_run(tmp_path, 40, **noise)
+    sentence = r"S_h would be made of [0-9]+ pairs, of which about [0-9]+ are expected by chance.*\(--infl, now 0.2\)"
+    with pytest.warns(MemfluenceWarning, match=sentence):
+        utility.plan(run, mem=0.1, infl=0.2)
 
 
 def by_hand(repeats: int, n_test: int, influenced: list[int], correct: np.ndarray) -> utility.Result:

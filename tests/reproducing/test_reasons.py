@@ -26,16 +26,20 @@ def number(value: float, **given: object) -> Reported:
     [
         (number(100), {"mean": 104}, "same"),
         (number(100), {"mean": 106}, "higher"),
-        (number(100, sd=3.0), {"mean": 104, "sd": 4.0}, "same"),  # within hypot(3, 4)
-        (number(100, sd=3.0), {"mean": 94, "sd": 4.0}, "lower"),
+        (number(100, spread=3.0), {"mean": 104, "sd": 4.0}, "same"),  # within hypot(3, 4)
+        (number(100, spread=3.0), {"mean": 94, "sd": 4.0}, "lower"),
         (number(100), {"mean": 109, "stderr": 10.0}, "same"),
+        (number(100), {"mean": 121, "sd": 99.0, "stderr": 10.0, "n": 98}, "higher"),  # two standard errors
+        (number(100, spread=30.0, runs=9), {"mean": 121, "stderr": 10.0}, "same"),  # hypot(10, 30 / 3)
+        (number(2.38, spread=0.17, runs=100), {"mean": 2.18, "sd": 0.18, "stderr": 0.04, "n": 20}, "lower"),
+        (replace(number(0.7), name="consistency.x"), {"mean": 0.75, "sd": 0.06, "stderr": 0.01, "n": 5}, "same"),
         (number(0.7, bound="at least"), {"mean": 0.9}, "same"),
         (number(0.7, bound="at least"), {"mean": 0.5}, "lower"),
         (number(0.015, bound="less than"), {"mean": 0.01}, "same"),
         (number(0.015, bound="less than"), {"mean": 0.02}, "higher"),
         (number(0.8, bound="more than"), {"mean": 0.81, "sd": 0.001}, "same"),
         (number(0.82, bound="about"), {"mean": 0.80, "sd": 0.001}, "same"),
-        (number(100, sd=float("nan")), {"mean": 104, "sd": None}, "same"),
+        (number(100, spread=float("nan")), {"mean": 104, "sd": None}, "same"),
     ],
 )
 def test_what_counts_as_a_difference(one: Reported, found: dict[str, float], expected: str) -> None:

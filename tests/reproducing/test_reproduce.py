@@ -11,8 +11,10 @@ import memfluence as mf
 from engines.commands import memfluence
 from memfluence.engines import Event, TrialDone
 from memfluence.errors import InputError, Interrupted
+from memfluence.experimenting import LINEAR_AT_ONCE
 from memfluence.learners import resolve
 from memfluence.progress import Silent
+from memfluence.reproducing._budget import Until
 from memfluence.reproducing._subjects import SUBJECTS, chosen_parts, data_of, subject_of
 from memfluence.store import TrialStore
 
@@ -122,6 +124,23 @@ def test_out_of_time_it_says_what_is_missing_and_goes_on(tmp_path: Path) -> None
     assert small(tmp_path)["missing"] == {}
 
 
+def test_linear_models_that_are_complete_when_the_time_is_over_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small(tmp_path, only="histogram")
+
+    class Over(Until):
+        def event(self, event: Event) -> None:
+            if isinstance(event, TrialDone):
+                self.deadline = 0.0
+            super().event(event)
+
+    monkeypatch.setattr("memfluence.reproducing.Until", Over)
+    small(tmp_path, only="last-layer=120")
+    there = TrialStore.open(tmp_path / "last-layer" / "trained").scan().numbers
+    assert there.tolist() == list(range(LINEAR_AT_ONCE))  # the group that was trained at once
+
+
 def test_left_time_goes_into_more_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memfluence.reproducing._parts.LEAST", {"removal": 2, "utility": 2, "last-layer": 20})
     monkeypatch.setattr("memfluence.reproducing._parts.MOST", {"removal": 4, "utility": 5})
@@ -138,6 +157,32 @@ def test_parts_of_earlier_calls_stay_in_the_report(tmp_path: Path) -> None:
     assert set(read["parts"]) == {"removal", "histogram", "consistency"}
     assert read["parts"]["removal"] == found["parts"]["removal"]
     assert json.loads((tmp_path / "removal" / "plan.json").read_text())["settings"]["begun"] == [2]
+
+
+def test_results_of_another_second_run_learner_or_seed_are_not_kept(tmp_path: Path) -> None:
+    base = mf.run("digits", settings=FAST, trials=64, out=tmp_path / "run", progress=False).path
+    others = [
+        mf.run("digits", settings=FAST, trials=40, seed=seed, out=tmp_path / f"{seed}", progress=False).path
+        for seed in (1, 2)
+    ]
+    given = {"run": base, "out": tmp_path / "out", "progress": False}
+
+    def compared(other: Path) -> Any:
+        found = mf.reproduce("digits", second_run=other, only="architectures", train=False, **given)
+        return found["parts"]["architectures"]["numbers"]["lines"][1]
+
+    first, second = (compared(other) for other in others)
+    assert [line["run"] for line in (first, second)] == [str(other) for other in others]
+    assert first["memorization"] != second["memorization"]
+    only = {"only": "removal=2", "learner": "mlp", **given}
+    quick = mf.reproduce("digits", settings={"epochs": "1"}, **only)
+    assert "removal" in quick["parts"]
+    for other in ({"settings": {"epochs": "2"}}, {"settings": {"epochs": "1"}, "seed": 1}):
+        again = mf.reproduce("digits", **other, **only)  # type: ignore[arg-type]
+        assert "removal" not in again["parts"]
+        assert "another" in again["missing"]["removal"]
+    read = mf.reproduce("digits", only="removal", train=False, **given)  # what is there, whoever trained it
+    assert read["parts"]["removal"] == quick["parts"]["removal"]
 
 
 def test_other_data_and_another_learner(tmp_path: Path) -> None:

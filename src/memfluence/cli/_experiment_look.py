@@ -160,7 +160,8 @@ def consistency(
     )
     found = done[0].numbers
     kinds = ("memorization", "same_class", *(() if same_class_only else ("any_class",)))
-    lines = [*found["lines"], {"compared": "by chance", **found["by_chance"]}]
+    chance = [{"compared": f"by chance, {one['compared']}", **one["by_chance"]} for one in found["lines"]]
+    lines = [*found["lines"], *chance]
     rows = (
         (
             line["compared"],

@@ -163,6 +163,9 @@ def utility(
     sets = {"test": "whole test set", "influenced": "influenced", "rest": "the rest"}
     columns = ("accuracy", "accuracy_without", "difference", "contribution")
     within = "within" if found["within_one_sd"] else "not within"
+    errors = ", ".join(
+        f"{title} {number(100 * found[name]['contribution']['stderr'], 2)}" for name, title in sets.items()
+    )
     conclude(
         done,
         json,
@@ -172,8 +175,9 @@ def utility(
             for name, title in sets.items()
         ),
         "± is one standard deviation of one run (of a difference: of one run of each side, which are not paired);"
-        f" standard errors are in the JSON. What the influenced examples contribute is {within} one standard deviation"
-        f" of the whole loss; the rest of it is {number(found['rest_in_standard_errors'], 1)} standard errors from 0.",
+        f" standard errors of the losses: {errors}. What the influenced examples contribute is {within} one standard"
+        " deviation of the whole loss, as the paper states it; the rest of it is"
+        f" {number(found['rest_in_standard_errors'], 1)} standard errors from 0, which says more.",
     )
 
 

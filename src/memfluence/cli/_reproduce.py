@@ -116,7 +116,7 @@ def reproduce(
         (
             (
                 row["what"],
-                in_words(row["name"], row["paper"]["value"], row["paper"]["sd"]),
+                in_words(row["name"], row["paper"]["value"], row["paper"]["spread"]),
                 in_words(row["name"], row["ours"]["mean"], row["ours"].get("sd", row["ours"].get("stderr"))),
                 row["ours"]["n"] or "",
             )

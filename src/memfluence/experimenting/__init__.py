@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from memfluence import experiments
-from memfluence.experimenting._last_layer import do_last_layer
+from memfluence.experimenting._last_layer import LINEAR_AT_ONCE, do_last_layer
 from memfluence.experimenting._long_tail import do_long_tail
-from memfluence.experimenting._training import Training, begun, only
+from memfluence.experimenting._training import Training, begun, only, saved_plan
 from memfluence.experiments import Result
 from memfluence.report.experiments import save_figures
 from memfluence.runs import Run, open_run
 from memfluence.store import write_whole
 
-__all__ = ["Training", "begun", "directory_of", "experiment", "save"]
+__all__ = ["LINEAR_AT_ONCE", "Training", "begun", "directory_of", "experiment", "save"]
 
 
 def experiment(name: str, *runs: str | Path | Run, out: str | Path | None = None, **options: Any) -> Result:
@@ -62,9 +62,10 @@ def save(result: Result, directory: Path) -> list[Path]:
 
 
 def _retrained(name: str, runs: list[Run], out: Path, training: Training, options: dict[str, Any]) -> Result:
-    """An experiment whose plan is made from one run, trained as that run was."""
+    """An experiment whose plan is made from one run, trained as that run was; without training, as it was planned."""
     run, module = only(runs, name), experiments.named(name)
-    plan = module.plan(run, begun=begun(out), **options)
+    there = None if training.train else saved_plan(out, run, options)
+    plan = module.plan(run, begun=begun(out), **options) if there is None else there
     trained = training.retrain(plan, run, out)
     result: Result = module.summarize(plan, trained.trials)
     learner = (trained.info.learner or {}).get("name")

@@ -19,10 +19,10 @@ from memfluence.records import Trial, canonical_json
 from memfluence.runs import Run, open_run
 from memfluence.store import write_whole
 
-__all__ = ["do_last_layer"]
+__all__ = ["LINEAR_AT_ONCE", "do_last_layer"]
 
 NETWORK_FILE = "representations.json"
-_LINEAR_AT_ONCE = 50  # linear models; on 50,000 x 512 features their scores take 1 GB
+LINEAR_AT_ONCE = 50  # linear models; on 50,000 x 512 features their scores take 1 GB
 
 
 def do_last_layer(name: str, runs: list[Run], out: Path, training: Training, options: dict[str, Any]) -> Result:
@@ -30,7 +30,7 @@ def do_last_layer(name: str, runs: list[Run], out: Path, training: Training, opt
     run, module = only(runs, name), experiments.last_layer
     given = {one: options.pop(one) for one in ("trials", "seed") if one in options}
     design = module.plan(run, keep=options.get("keep"), **given)
-    linear = resolve("linear@paper", {"group": _LINEAR_AT_ONCE, **(options.pop("linear", None) or {})})
+    linear = resolve("linear@paper", {"group": LINEAR_AT_ONCE, **(options.pop("linear", None) or {})})
     if not training.train:
         network = _made_with(out)
         return module.summarize(run, open_run(out / "trained"), network, **options)

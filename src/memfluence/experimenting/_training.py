@@ -11,14 +11,14 @@ import numpy as np
 
 from memfluence.datasets import Dataset, as_dataset
 from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError, TrialsFailedError
-from memfluence.experiments import Retraining
+from memfluence.experiments import Retraining, of_keep
 from memfluence.learners import Learner, described, resolve
 from memfluence.progress import Progress, ProgressListener
 from memfluence.running import DEFAULT_CHECKPOINT_EVERY, prepare, run_trials
 from memfluence.runs import Run, open_run
 from memfluence.store import TrialStore, write_whole
 
-__all__ = ["Training", "begun", "only"]
+__all__ = ["Training", "begun", "only", "saved_plan"]
 
 
 @dataclass(frozen=True)
@@ -75,9 +75,7 @@ class Training:
     def retrain(self, plan: Retraining, run: Run, out: Path) -> Run:
         """Train the models of a plan as those of `run` were trained."""
         if not self.train:
-            trained = open_run(out / "trained")
-            _keep_plan(plan, out)
-            return trained
+            return open_run(out / "trained")
         dataset, learner = self.data_of(run), self.learner_of(run)
         _keep_plan(plan, out)
         explicit = {"design": "explicit", "masks": plan.masks, "known_by": plan.known_by, "seed": plan.seed}
@@ -95,6 +93,43 @@ def begun(out: Path) -> list[int]:
     """How many repeats the models in a directory were planned with, each time that it was asked for more."""
     there = _planned(out)
     return [] if there is None else list(there["settings"]["begun"])
+
+
+def saved_plan(out: Path, run: Run, asked: Mapping[str, Any]) -> Retraining | None:
+    """The plan of the models that a directory holds, if it is the one `asked` for; None where it holds none.
+
+    The run may have more trials by now, from which another plan would follow: the models belong to the old one.
+    """
+    there = _planned(out)
+    if there is None:
+        return None
+    settings = {**there["settings"], "seed": there["seed"]}
+    wanted = {
+        name: value for name, value in asked.items() if name in settings and name not in ("repeats", "thresholds")
+    }
+    wanted |= {"n_train": run.info.n_train, "n_test": run.info.n_test}
+    differ = [name for name, value in wanted.items() if settings[name] != value]
+    if "thresholds" in asked:
+        planned = {*settings["thresholds"], *settings["without_examples"]}
+        differ += ["thresholds"] * ({*asked["thresholds"], settings["mem"]} != planned)
+    if differ:
+        raise _another_plan(out, sorted(differ))
+    made_of = next(value for name, value in settings.items() if name.endswith("_from_trials"))
+    if made_of != (now := len(of_keep(run, settings["keep"]))):
+        warnings.warn(
+            f"The models in {out} were planned from {made_of:,} trials of {run.path}, which has {now:,} by now; what"
+            " they give is about the examples that were chosen then.",
+            MemfluenceWarning,
+            stacklevel=4,
+        )
+    return Retraining.from_json(there)
+
+
+def _another_plan(out: Path, differ: list[str]) -> RunMismatchError:
+    return RunMismatchError(
+        f"{out} holds models of another plan, which differs in {', '.join(differ)}; choose another directory (--out),"
+        " or ask for what is there."
+    )
 
 
 def _planned(out: Path) -> dict[str, Any] | None:
@@ -115,10 +150,7 @@ def _keep_plan(plan: Retraining, out: Path) -> None:
         if not differ and there["masks"] != document["masks"][: len(there["masks"])]:
             differ = ["masks"]
         if differ:
-            raise RunMismatchError(
-                f"{out} holds models of another plan, which differs in {', '.join(differ)}; choose another directory"
-                " (--out), or ask for what is there."
-            )
+            raise _another_plan(out, differ)
     content = (json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n").encode()
     if not (out / "plan.json").is_file() or (out / "plan.json").read_bytes() != content:
         write_whole(out / "plan.json", content)

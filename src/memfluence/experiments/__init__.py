@@ -23,6 +23,7 @@ from memfluence.experiments import (
 )
 from memfluence.experiments._result import Result
 from memfluence.experiments._retraining import Retraining
+from memfluence.experiments._splits import of_keep
 
 __all__ = [
     "EXPERIMENTS",
@@ -34,6 +35,7 @@ __all__ = [
     "last_layer",
     "long_tail",
     "named",
+    "of_keep",
     "overview",
     "pairs",
     "paper",

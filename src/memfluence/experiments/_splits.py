@@ -28,6 +28,7 @@ __all__ = [
     "by_chance",
     "check_draws",
     "compared",
+    "of_keep",
     "on_memorization",
     "sides",
     "trials_each",
@@ -67,13 +68,13 @@ def trials_each(run: Run, others: Sequence[Run] = (), keep: float | None = None,
 
     The first run gives two sides, so at most half of its trials.
     """
-    there = [len(_of_keep(run, keep)) // 2, *(len(_of_keep(other, keep)) for other in others)]
+    there = [len(of_keep(run, keep)) // 2, *(len(of_keep(other, keep)) for other in others)]
     most = min(there)
     if most < LEAST_TRIALS:
         few = run if most == there[0] else others[there.index(most) - 1]
         needed = LEAST_TRIALS * (2 if few is run else 1)
         raise InputError(
-            f"{few.path} has {len(_of_keep(few, keep))} trial(s), too few for"
+            f"{few.path} has {len(of_keep(few, keep))} trial(s), too few for"
             f" {'two independent halves' if few is run else 'a comparison'}; run at least {needed}, better hundreds."
         )
     if wanted is not None and not LEAST_TRIALS <= wanted <= most:
@@ -95,7 +96,7 @@ def sides(
     memory: str | int | None = None,
 ) -> Iterator[list[Side]]:
     """For each split: two disjoint sides of the first run, then one of each other run, drawn anew."""
-    whole, *rest = (_of_keep(one, keep) for one in (run, *others))
+    whole, *rest = (of_keep(one, keep) for one in (run, *others))
     size = sum(2 * some.mask.nbytes + some.test_correct.nbytes for some in (whole, *rest))
     Memory.of(memory).check(size, "some of the trials once more", "runs of fewer trials")
     for number in range(splits):
@@ -158,7 +159,7 @@ def _side(run: Run, trials: Trials, keep: float | None) -> Side:
     return Side(run, chosen, memorization_of(chosen).value)
 
 
-def _of_keep(run: Run, keep: float | None) -> Trials:
+def of_keep(run: Run, keep: float | None) -> Trials:
     """The trials of one keep fraction, of both arms."""
     chosen = arms(run.trials, run.info.kinds, keep)
     numbers = np.union1d(chosen.in_trials.numbers, chosen.out_trials.numbers)

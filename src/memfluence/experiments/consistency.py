@@ -9,8 +9,8 @@ Sides. The first line compares two disjoint halves of the run, the others one of
 another run (another seed, recipe or architecture), so that all sides are equally noisy, as in the paper (2000 trials
 each). Where another run has fewer trials than half of the first, all sides have that many.
 
-By chance. The same from masks that are dealt out anew on both sides, so that no training example matters; for pairs,
-whom each side finds memorized is kept. A curve says something where it is well above this level.
+By chance. For each line, the same from masks that are dealt out anew on both sides, so that no training example
+matters; for pairs, whom each side finds memorized is kept. A curve says something where it is well above this level.
 
 Variance. Means and standard deviations over `splits` random draws of the sides. Draws share trials: on simulated worlds
 (300 x 200, 1000 trials) their standard deviation is 0.6 to 1.2 times that of fresh trials. It does not hold what
@@ -28,7 +28,7 @@ import numpy as np
 from memfluence.errors import InputError
 from memfluence.experiments._checks import check_same_data
 from memfluence.experiments._result import Result, about
-from memfluence.experiments._splits import Curves, by_chance, check_draws, compared, sides, trials_each
+from memfluence.experiments._splits import Curves, by_chance, check_draws, compared, of_keep, sides, trials_each
 from memfluence.experiments._statistics import spread
 from memfluence.findings.agreement import Agreement
 from memfluence.runs import Run
@@ -70,10 +70,10 @@ def summarize(
     names = _names(run, others)
     options: dict[str, Any] = {"mem": mem, "infl": infl, "any_class": any_class, "memory": memory}
     found: list[list[Curves]] = [[] for _ in names]
-    chance: list[Curves] = []
+    chance: list[list[Curves]] = []  # of each line, from the first draw
     for drawn in sides(run, others, each, splits=splits, keep=keep, seed=seed, memory=memory):
         if not chance:
-            chance = by_chance(drawn[0], drawn[1], permutations=permutations, seed=seed, **options)
+            chance = [by_chance(drawn[0], one, permutations=permutations, seed=seed, **options) for one in drawn[1:]]
         for line, side in enumerate(drawn[1:]):
             found[line].append(compared(drawn[0], side, **options))
     kinds = KINDS if any_class else KINDS[:2]
@@ -83,20 +83,21 @@ def summarize(
             "compared": name,
             "run": str(other.path),
             "halves": other is run,
-            "test_accuracy": spread(_test_accuracy(other)),
+            "test_accuracy": spread(_test_accuracy(other, keep)),
             **{kind: _read_off(_of(found[line], kind), *levels[kind]) for kind in kinds},
+            "by_chance": {kind: _read_off(_of(chance[line], kind), *levels[kind]) for kind in kinds},
         }
         for line, (name, other) in enumerate(zip(names, (run, *others)))
     ]
     numbers = {
         "trials_each": each,
         "lines": lines,
-        "by_chance": {kind: _read_off(_of(chance, kind), *levels[kind]) for kind in kinds},
+        "by_chance": lines[0]["by_chance"],  # of the two halves
         "spread": f"standard deviation over {splits} draws of {each} trials for each side, which share trials",
     }
     tables = [agreement_table(name, kind, _of(found[line], kind)) for line, name in enumerate(names) for kind in kinds]
-    if chance:
-        tables += [agreement_table("by chance", kind, _of(chance, kind)) for kind in kinds]
+    for name, curves in zip(names, chance) if permutations else ():
+        tables += [agreement_table(f"by chance, {name}", kind, _of(curves, kind)) for kind in kinds]
     settings = {"mem": mem, "infl": infl, "splits": splits, "permutations": permutations, "keep": keep, "seed": seed}
     title = f"{about(run.info)}; {each:,} models on each side"
     return Result("consistency", title, numbers, pd.concat(tables, ignore_index=True), {**settings, "trials": each})
@@ -154,9 +155,9 @@ def agreement_table(name: str, kind: str, found: Sequence[Agreement]) -> "Any":
     return pd.DataFrame(columns).astype({"same_class": "boolean"})
 
 
-def _test_accuracy(run: Run) -> np.ndarray:
-    """Of each model, (trials,)."""
-    return np.asarray(unpack(run.trials.test_correct, run.info.n_test).mean(axis=1))
+def _test_accuracy(run: Run, keep: float | None) -> np.ndarray:
+    """Of each model with this keep fraction, (trials,)."""
+    return np.asarray(unpack(of_keep(run, keep).test_correct, run.info.n_test).mean(axis=1))
 
 
 def _names(run: Run, others: Sequence[Run]) -> list[str]:

@@ -29,8 +29,10 @@ from memfluence.errors import InputError
 from memfluence.estimators import memorization
 from memfluence.experiments._checks import check_same_data, check_trials
 from memfluence.experiments._result import Result, about
+from memfluence.experiments._splits import of_keep
 from memfluence.experiments._statistics import BLOCKS, jackknife, spread
 from memfluence.findings.agreement import MEMORIZATION, Agreement, Part, agreement, influence_agreement
+from memfluence.records import Trials
 from memfluence.runs import Run
 from memfluence.store import unpack
 
@@ -94,11 +96,11 @@ def summarize(
     numbers: dict[str, Any] = {
         "note": NOTE,
         "representation": dict(network),
-        "speedup": _seconds(run) / _seconds(linear),  # of one model
+        "speedup": _seconds(run, keep) / _seconds(linear, None),  # of one model
         "memorized": {**_counts(agreement([part], [mem])), "stderr": stderr},
         **{
-            name: {**_side(side, memorized[name], mem), "memorized_stderr": stderr[name]}
-            for name, (side, _) in sides.items()
+            name: {**_side(of_keep(side, kept), memorized[name], mem), "memorized_stderr": stderr[name]}
+            for name, (side, kept) in sides.items()
         },
         "pairs": {
             name: {
@@ -109,24 +111,26 @@ def summarize(
         },
     }
     settings = {"mem": mem, "infl": infl, "same_class": same_class, "keep": keep}
-    title = f"{about(run.info)}; {len(run.trials):,} networks, {len(linear.trials):,} linear models"
+    title = f"{about(run.info)}; {len(of_keep(run, keep)):,} networks, {len(linear.trials):,} linear models"
     return Result("last-layer", title, numbers, _table(curves), settings)
 
 
-def _side(run: Run, memorized: np.ndarray, mem: float) -> dict[str, Any]:
-    accuracy = unpack(run.trials.test_correct, run.info.n_test).mean(axis=1)  # (trials,)
+def _side(trials: Trials, memorized: np.ndarray, mem: float) -> dict[str, Any]:
+    accuracy = unpack(trials.test_correct, trials.n_test).mean(axis=1)  # (trials,)
     return {
-        "trials": len(run.trials),
+        "trials": len(trials),
         "test_accuracy": spread(accuracy),
         "memorized": int((memorized >= mem).sum()),
         "largest_memorization": float(np.nanmax(memorized)),
     }
 
 
-def _seconds(run: Run) -> float:
-    """Of one model, as it was measured; NaN where it was not."""
-    found = run.status()["seconds_per_trial"]
-    return float("nan") if not found else float(found)
+def _seconds(run: Run, keep: float | None) -> float:
+    """Of one model with this keep fraction, as it was measured; NaN where it was not."""
+    scan = run.store.scan(["seconds"])
+    seconds = (scan.details or {}).get("seconds", np.empty(0))  # (trials,)
+    known = seconds[np.isin(scan.numbers, of_keep(run, keep).numbers) & np.isfinite(seconds)] if len(seconds) else ()
+    return float(np.mean(known)) if len(known) else float("nan")
 
 
 def _jackknifed(sides: Mapping[str, tuple[Run, float | None]], mem: float) -> dict[str, float]:

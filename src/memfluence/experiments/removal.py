@@ -24,6 +24,7 @@ from memfluence.errors import InputError
 from memfluence.experiments._checks import check_classes, check_repeats, check_trials, warn
 from memfluence.experiments._result import Result, about
 from memfluence.experiments._retraining import Retraining, blocks, correct_by_trial
+from memfluence.experiments._splits import of_keep
 from memfluence.experiments._statistics import difference, models, spread
 from memfluence.records import Trials
 from memfluence.runs import Run
@@ -48,8 +49,7 @@ def plan(
     """The models of the experiment: `repeats` that keep all, and for each threshold `repeats` without the memorized
     examples and as many without random ones.
 
-    `mem` is the threshold of the statement about share and utility, added to the others. Trials of one size follow each
-    other, because a network that is captured on a GPU is captured once for each size. `begun` says how many repeats
+    `mem` is the threshold of the statement about share and utility, added to the others. `begun` says how many repeats
     there were before, to which more are added; those of a repeat depend on its number and the seed alone.
     """
     check_trials(run)
@@ -91,7 +91,7 @@ def plan(
         "begun": [part.stop for part in parts],
         "mem": _checked(mem),
         "keep": keep,
-        "memorization_from_trials": len(run.trials),
+        "memorization_from_trials": len(of_keep(run, keep)),
         "n_train": run.info.n_train,
         "n_test": run.info.n_test,
         "emptied_classes": emptied,

@@ -23,9 +23,10 @@ from typing import Any
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.experiments._checks import check_classes, check_repeats, check_trials
+from memfluence.experiments._checks import check_classes, check_repeats, check_trials, warn
 from memfluence.experiments._result import Result, about
 from memfluence.experiments._retraining import Retraining, blocks, correct_by_trial
+from memfluence.experiments._splits import of_keep
 from memfluence.experiments._statistics import difference, models, spread
 from memfluence.records import Trials
 from memfluence.runs import Run
@@ -46,17 +47,25 @@ def plan(
     keep: float | None = None,
     begun: Sequence[int] = (),
 ) -> Retraining:
-    """`repeats` models that keep all examples, and as many without S_h. `begun`: see `removal.plan`."""
+    """`repeats` models that keep all examples, and as many without S_h, by turns: wherever training is cut, both sides
+    have models. `begun`: see `removal.plan`.
+    """
     check_trials(run)
     check_repeats(repeats)
     pairs = run.find_pairs(mem, infl, same_class=same_class, keep=keep)
     if not len(pairs):
         raise InputError(f"{run.path} has no high-influence pairs to remove. {pairs.warning}")
+    if pairs.warning is not None:  # before anything is trained
+        warn(
+            f"S_h would be made of {len(pairs):,} pairs, of which about {pairs.expected_by_chance:,.0f} are expected by"
+            f" chance, and its models would measure noise as well; raise the threshold on influence (--infl, now"
+            f" {infl:g}), or run more trials."
+        )
     kept = np.ones(run.info.n_train, dtype=bool)
     kept[pairs.train_index] = False
     emptied = check_classes(run, kept, "in high-influence pairs")
     parts = blocks(repeats, begun)
-    purposes = tuple({"arm": arm, "repeat": repeat} for part in parts for arm in ARMS for repeat in part)
+    purposes = tuple({"arm": arm, "repeat": repeat} for part in parts for repeat in part for arm in ARMS)
     masks = [kept if one["arm"] == "without" else np.ones_like(kept) for one in purposes]
     settings = {
         "about": about(run.info),
@@ -68,7 +77,7 @@ def plan(
         "keep": keep,
         "pairs": len(pairs),
         "pairs_by_chance": pairs.expected_by_chance,
-        "influence_from_trials": len(run.trials),
+        "influence_from_trials": len(of_keep(run, keep)),
         "n_train": run.info.n_train,
         "n_test": run.info.n_test,
         "removed": int((~kept).sum()),

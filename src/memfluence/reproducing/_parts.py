@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from memfluence.errors import InputError, Interrupted, MemfluenceError
-from memfluence.experimenting import Training, begun, experiment
+from memfluence.experimenting import LINEAR_AT_ONCE, Training, begun, experiment
 from memfluence.experiments import Result, overview
 from memfluence.learners import resolve
 from memfluence.progress import duration
+from memfluence.records import digest
 from memfluence.reproducing._base import read_progress, write_progress
 from memfluence.reproducing._budget import Until, more_repeats
 from memfluence.reproducing._subjects import LEAST, MOST, TRAINED, Subject
@@ -105,8 +106,7 @@ class Parts:
         options = self._options(part, count)
         runs = () if part == "long-tail" else (self.base,)
         if self.how.train and self.clock.left > 0:
-            together = part in ("removal", "utility")
-            self.clock.group = self.how.learner.group_size(self.how.dataset, self.how.device) if together else 1
+            self.clock.group = self._group(part)
             try:
                 return self._experiment(part, *runs, **options, **self._training(part)), True
             except Interrupted:
@@ -117,6 +117,12 @@ class Parts:
     def _experiment(self, name: str, *runs: Run, part: str | None = None, **options: Any) -> Result:
         self.clock.note(f"{(part or name)}:")
         return experiment(name, *runs, out=self.where / (part or name), **options)
+
+    def _group(self, part: str) -> int:
+        """How many models of a part are trained at once."""
+        if part == "last-layer":
+            return LINEAR_AT_ONCE
+        return 1 if part == "long-tail" else int(self.how.learner.group_size(self.how.dataset, self.how.device))
 
     def _training(self, part: str) -> dict[str, Any]:
         how = {one.name: getattr(self.how, one.name) for one in fields(Training)}
@@ -213,7 +219,7 @@ class Parts:
         path = self.where / part / f"{'consistency' if part == 'architectures' else part}.json"
         made_of = read_progress(self.where).get("done", {}).get(part, {})
         now = self._made_of(part, count) | {"complete": True}
-        ignored = () if asked and self.how.train else ("complete", "wanted")
+        ignored = () if asked and self.how.train else ("complete", "wanted", "learner", "seed")  # as they are there
         same = all(made_of.get(name) == value for name, value in now.items() if name not in ignored)
         if not path.is_file() or not same:
             return None
@@ -223,18 +229,22 @@ class Parts:
         return Result(there["experiment"], there["title"], there["numbers"], pd.DataFrame(), there["settings"])
 
     def _made_of(self, part: str, count: int | None) -> dict[str, Any]:
-        """What a part depends on: how many trials of which run, how many models of its own, how many are wanted."""
-        found: dict[str, Any] = {
-            "plan": self.base.info.identity["memfluence.plan"],
-            "trials": len(self.base.store.scan().numbers),
-        }
+        """What a part depends on: which trials of which run, which models of its own, which are wanted."""
+        found: dict[str, Any] = {"base": _trials_of(self.base)}
         if part in ("removal", "utility", "last-layer"):
             store = self.where / part / "trained"
-            models = len(open_run(store).store.scan().numbers) if (store / RUN_FILE).is_file() else 0
-            found |= {"models": models, "wanted": self._amount(part, count)}
+            models = _trials_of(open_run(store)) if (store / RUN_FILE).is_file() else None
+            learner = digest(self.how.learner.describe()) if self.how.train else None
+            found |= {"models": models, "wanted": self._amount(part, count), "learner": learner, "seed": self.seed}
         if part in ("utility", "last-layer", "histogram", "consistency", "architectures", "pairs"):
             found |= {"mem": self.mem, "infl": self.infl}
         if part == "architectures":
             other = self._other()
-            found["other"] = 0 if other is None else len(other.store.scan().numbers)
+            found["other"] = None if other is None else _trials_of(other)
         return found
+
+
+def _trials_of(run: Run) -> dict[str, Any]:
+    """Which run it is (data, plan and learner; if it was imported, where it lies), and how many trials it has."""
+    place = {} if run.info.plan else {"path": str(run.path.resolve())}
+    return {**run.info.identity, **place, "trials": len(run.store.scan().numbers)}

@@ -69,15 +69,27 @@ def facts_of(subject: Subject, overview: Result, results: Mapping[str, Result], 
 
 
 def difference(one: Reported, found: Mapping[str, Any]) -> str:
-    """How ours compares: "same" within the spread of both (or 5% without one), else "higher" or "lower"."""
+    """How ours compares: "same", "higher" or "lower".
+
+    The same is within two standard errors, the paper's ± taken for that of one of its runs. Halves of trials share
+    trials, so there is no standard error over draws of them: one standard deviation. Without a spread: 5%.
+    """
     gap = found["mean"] - one.value
     if (one.bound in ("at least", "more than") and gap >= 0) or (one.bound == "less than" and gap < 0):
         return "same"
-    spreads = [value for value in (one.sd, found.get("sd") or found.get("stderr")) if value and math.isfinite(value)]
-    allowed = math.hypot(*spreads) if spreads else CLOSE * abs(one.value)
+    error = None if one.name.startswith("consistency.") else _known(found.get("stderr"))
+    sd, theirs = _known(found.get("sd")), _known(one.spread) or 0.0
+    if error is not None:
+        allowed = 2 * math.hypot(error, theirs / math.sqrt(one.runs or 1))
+    else:
+        allowed = math.hypot(sd or 0.0, theirs) or CLOSE * abs(one.value)
     if one.bound == "about":
         allowed = max(allowed, CLOSE * abs(one.value))
     return "same" if abs(gap) <= allowed else "higher" if gap > 0 else "lower"
+
+
+def _known(value: float | None) -> float | None:
+    return value if value and math.isfinite(value) else None
 
 
 def reasons(one: Reported, found: Mapping[str, Any], facts: Facts) -> dict[str, str]:

@@ -52,7 +52,7 @@ def _absent(name: str, there: bool, missing: Mapping[str, str]) -> str:
 
 
 def _theirs(one: Reported) -> dict[str, Any]:
-    return {"value": one.value, "sd": one.sd, "n": one.runs, "bound": one.bound}
+    return {"value": one.value, "spread": one.spread, "n": one.runs, "bound": one.bound}
 
 
 def _models(name: str, facts: Facts) -> int | None:
@@ -87,8 +87,9 @@ def as_markdown(rows: list[dict[str, Any]], dataset: str) -> list[str]:
             meant.setdefault(word, [])
             meant[word] += [reason] if reason not in meant[word] else []
         why = "none" if row["difference"] == "same" else f"{row['difference']}: {', '.join(row['reasons'])}"
+        value = in_words(row["name"], theirs["value"], theirs["spread"])
         lines.append(
-            f"| {row['what']} | {row['where']} | {bound}{in_words(row['name'], theirs['value'], theirs['sd'])}{other} |"
+            f"| {row['what']} | {row['where']} | {bound}{value}{other} |"
             f" {in_words(row['name'], ours['mean'], spread)}{mark} | {_count(ours['n'])} | {why} |"
         )
     return [*lines, "", *(f"- **{word}**: {'; '.join(said)}." for word, said in meant.items())]

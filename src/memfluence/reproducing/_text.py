@@ -93,17 +93,18 @@ def _utility(result: Result, subject: str) -> list[str]:
         f" {points(found['test']['difference'])} points of accuracy (± standard error,"
         f" {found['test']['difference']['n']} models a side, not paired). The {found['influenced']['examples']:,} test"
         f" examples in pairs contribute {points(found['influenced']['contribution'])}, all others"
-        f" {points(found['rest']['contribution'])}: what they contribute is {within} one standard deviation of the"
-        " whole.",
+        f" {points(found['rest']['contribution'])}, which is {_number(found['rest_in_standard_errors'], 1)} standard"
+        f" errors from 0. As the paper states it, what the test examples in pairs contribute is {within} one standard"
+        f" deviation of the whole ({points(found['test']['contribution'], 'sd')} for one run of each side); the"
+        " standard errors say more.",
     ]
 
 
 def _agreement(result: Result, subject: str) -> list[str]:
     found, lines = result.numbers, []
-    chance = found["by_chance"]
     for line in found["lines"] if len(found["lines"]) == 1 else found["lines"][1:]:  # halves have their own section
         what = "Two halves" if line["halves"] else f"The other network ({line['compared']}) and one half"
-        memorized, pair = line["memorization"][0], line["same_class"][0]
+        memorized, pair, chance = line["memorization"][0], line["same_class"][0], line["by_chance"]
         lines.append(
             f"{what}, {found['trials_each']:,} trials each, have a Jaccard index of {_index(memorized)} on who is"
             f" memorized at {memorized['threshold']:g} ({_by_chance(chance, 'memorization')}) and of"

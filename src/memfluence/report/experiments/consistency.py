@@ -1,4 +1,4 @@
-"""Agreement over thresholds: the average difference on the left, the Jaccard index on the right; chance in grey."""
+"""Agreement over thresholds: the average difference on the left, the Jaccard index on the right; chance in dashes."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -39,10 +39,11 @@ def draw(result: Result) -> "Figure":
                 )
                 across = own[~own["same_class"].fillna(True)]
                 panel.plot(across["threshold"], across[measure], color=colour, linewidth=1, linestyle=":")
-            by_chance = here[(here["compared"] == "by chance") & here["same_class"].fillna(True)]
-            panel.plot(by_chance["threshold"], by_chance[measure], color=GREY, linewidth=1, linestyle="--")
+                chance = here[(here["compared"] == f"by chance, {line['compared']}") & here["same_class"].fillna(True)]
+                grey = GREY if len(lines) == 1 else colour
+                panel.plot(chance["threshold"], chance[measure], color=grey, linewidth=1, linestyle="--")
             _frame(panel, quantity, words, level)
-            own = here[here["compared"] != "by chance"]
+            own = here[~here["compared"].str.startswith("by chance, ")]
             top = 1.02 if measure == "jaccard" else 1.25 * np.nanmax(own[measure].to_numpy(), initial=0.02)
             panel.set_ylim(0, top)  # chance may leave the panel
     legend = axes[0, 1].get_legend_handles_labels()
