@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hostile_runs import run_of
 
 Visit = Callable[..., Any]
 
@@ -309,6 +310,65 @@ def test_phone_needs_no_sideways_scrolling(visit: Visit, url: str) -> None:
         page.wait_for_selector("main h1")
         page.wait_for_timeout(150)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, view
+
+
+def test_words_of_the_histogram_are_as_large_on_a_phone(visit: Visit, url: str) -> None:
+    page = visit(url)
+    height = "document.querySelector('.histogram .cut-label').getBoundingClientRect().height"
+    wide = page.evaluate(height)
+    page.set_viewport_size({"width": 390, "height": 740})
+    until(page, "document.querySelector('.histogram svg').getBoundingClientRect().width < 390")
+    until(page, f"{height} === {wide}")
+    assert wide >= 12
+
+
+@pytest.mark.parametrize("width", [340, 390, 560, 760, 1200])
+def test_a_card_of_pairs_holds_what_is_on_it(visit: Visit, digits: Any, width: int) -> None:
+    url = digits.url("file")
+    page = visit(url)
+    page.set_viewport_size({"width": width, "height": 2000})
+    page.goto(f"{url}#/pairs")
+    page.wait_for_selector(".group")
+    page.wait_for_timeout(150)
+    rooms = page.locator(".group").evaluate_all(
+        """all => all.map(card => {
+            const inside = [...card.querySelectorAll("*")].map(one => one.getBoundingClientRect());
+            const box = card.getBoundingClientRect();
+            return [box.bottom - Math.max(...inside.map(one => one.bottom)),
+                    box.right - Math.max(...inside.map(one => one.right))];
+        })"""
+    )
+    below, beside = np.array(rooms).T
+    assert below.min() > 0
+    assert beside.min() > 0
+    if width < 720:  # one card in a row, and none has room for another row of pictures
+        assert below.max() < 88
+    assert page.locator(".group .more").count() > 0
+
+
+def test_a_number_that_is_none(visit: Visit, url: str) -> None:
+    page = visit(url)
+    for view in ("train/", "train/x", "train/1e1", "test/-1", "test/9999"):
+        page.goto(f"{url}#/{view}")
+        until(page, "document.querySelector('main h1').innerText === 'No such example'")
+        assert "undefined" not in page.title()
+
+
+def test_a_file_without_its_content_is_said(browser: Any, digits: Any) -> None:
+    context = browser.new_context()
+    page = context.new_page()
+    page.route("**/train-0.js", lambda route: route.fulfill(body="", content_type="text/javascript"))
+    page.goto(f"{digits.url('server')}#/train/3")
+    page.wait_for_selector(".notice")
+    assert "train-0.js of this report does not hold what it should" in page.locator(".notice").inner_text()
+    context.close()
+
+
+def test_who_helps_nobody_is_said(visit: Visit, make_site: Any, tmp_path: Path) -> None:
+    run, *_ = run_of(tmp_path / "a", 24, 16, ["cat", "dog"])
+    page = visit(make_site(run).url("file"), "test/9")  # always right
+    page.get_by_text("No training example helps it.").wait_for()
+    assert page.locator(".influences").count() == 0
 
 
 def test_a_missing_file_is_said_and_the_rest_goes_on(visit: Visit, browser: Any, digits: Any) -> None:

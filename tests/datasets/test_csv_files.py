@@ -70,6 +70,26 @@ def test_whole_numbers_are_labels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "classes"),
+    [
+        (("007", "7", "08"), ("007", "08", "7")),
+        (("True", "False", "True"), ("False", "True")),
+        (("1.0", "1", "2"), ("1", "1.0", "2")),
+        (("-3", "12", "0"), (-3, 0, 12)),
+        (("99999999999999999999", "1", "2"), ("1", "2", "99999999999999999999")),
+    ],
+)
+def test_labels_are_what_the_file_says(
+    tmp_path: Path, written: tuple[str, ...], classes: tuple[int | str, ...]
+) -> None:
+    (tmp_path / "n.csv").write_text("x,label\n" + "".join(f"{k},{written[k % 3]}\n" for k in range(12)))
+    data = load(f"csv:{tmp_path}/n.csv")
+    assert data.classes == classes
+    for inputs, split in ((data.x_train, "train"), (data.x_test, "test")):
+        assert [str(label) for label in data.labels(split)] == [written[k % 3] for k in inputs["x"]]
+
+
+@pytest.mark.parametrize(
     ("options", "says"),
     [
         ("", "has no column 'label'; name one with label=.* of: name, age, city, kind"),
@@ -99,6 +119,11 @@ def test_what_is_wrong_is_said_in_one_sentence(table: Path, options: str, says: 
         (b"x,label\n1,a\n3,\n2,a\n", "row 2 of .* has no value in the column 'label'"),
         (b"x,label\n", "has 0 row"),
         (b"label\na\nb\n", "cannot be the input"),
+        (b"x,label,label\n1,a,a\n2,b,b\n", "has 2 columns 'label'; rename or drop all but one"),
+        (b"x, label,label\n1,a,a\n2,b,b\n", "2 columns 'label'"),
+        (b"x,x,label\n1,2,a\n2,1,b\n", "2 columns 'x'"),
+        (b",,\n1,2,a\n", "has no column 'label'"),
+        (b"x;label\n1,5;a\n2,5;b\n", "separates its cells by ';'; save it with commas"),
     ],
 )
 def test_a_file_that_is_not_such_a_table(tmp_path: Path, content: bytes, says: str) -> None:

@@ -125,6 +125,19 @@ def test_a_hugging_face_folder_of_a_table_and_of_texts(tmp_path: Path) -> None:
     assert found["text"].to_pylist() == texts.dataset().x_test
 
 
+def test_a_hugging_face_folder_is_about_one_keep_fraction(tmp_path: Path) -> None:
+    run = small_run(tmp_path, keep=[0.1, 0.9])
+    right = unpack(run.trials.test_correct, run.info.n_test)
+    found = []
+    for kind, keep in enumerate((0.1, 0.9)):
+        mf.export_for(run, tmp_path / f"{keep}", "huggingface", keep=keep)
+        found.append(np.array(pq.read_table(tmp_path / f"{keep}" / "data" / "test.parquet")["accuracy"]))
+        of_keep = run.trials.kinds == kind
+        assert (found[kind] == right[of_keep].mean(axis=0)).all()
+        assert f"from {of_keep.sum()} models" in (tmp_path / f"{keep}" / "README.md").read_text()
+    assert (found[0] != found[1]).any()
+
+
 READ = """
 import sys
 try:

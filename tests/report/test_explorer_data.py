@@ -78,18 +78,28 @@ def test_lists_of_influence_against_the_whole_matrix(tmp_path: Path) -> None:
     train_labels, test_labels = run.label_codes
     for i in range(N_TRAIN):
         same = np.flatnonzero(test_labels == train_labels[i])
-        best = sorted(same, key=lambda j: (-matrix[i, j], j))[:TESTS] if not np.isnan(matrix[i, 0]) else []
+        best = sorted((j for j in same if matrix[i, j] > 0), key=lambda j: (-matrix[i, j], j))[:TESTS]
         assert [j for j in details.carried.index[i] if j >= 0] == best
         assert details.carried.influence[i][: len(best)] == pytest.approx([matrix[i, j] for j in best])
     for j in range(N_TEST):
         same = [i for i in np.flatnonzero(train_labels == test_labels[j]) if not np.isnan(matrix[i, j])]
-        best = sorted(same, key=lambda i: (-matrix[i, j], i))[:CARRIERS]
+        best = sorted((i for i in same if matrix[i, j] > 0), key=lambda i: (-matrix[i, j], i))[:CARRIERS]
         assert [i for i in details.carriers.index[j] if i >= 0] == best
         worst = sorted((i for i in same if matrix[i, j] < 0), key=lambda i: (matrix[i, j], i))[:4]
         assert [i for i in details.harmful.index[j] if i >= 0] == worst
         known = details.carriers.index[j] >= 0
         gain = details.carriers.accuracy_in[j] - details.carriers.accuracy_out[j]
         assert gain[known] == pytest.approx(details.carriers.influence[j][known])
+
+
+def test_who_changes_nothing_carries_nobody(tmp_path: Path) -> None:
+    details = influence_details(make_run(tmp_path), None, lambda share: None)
+    always_right = np.setdiff1d(np.arange(N_TEST), list(CARRIED))
+    assert (details.carriers.index[always_right] == -1).all()
+    assert np.isnan(details.carriers.influence[always_right]).all()
+    assert not np.isin(details.carried.index, always_right).any()
+    for test, train in CARRIED.items():
+        assert details.carriers.index[test, 0] == train
 
 
 def test_a_class_in_parts_gives_the_same_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,6 +148,9 @@ def test_votes_against_counting_one_by_one() -> None:
 def test_thresholds_mean_the_same_after_rounding() -> None:
     edges = np.arange(-20, 21) / 20
     assert (quantized(edges) == np.arange(-20, 21) * 500).all()
+    steps = np.arange(-10_000, 10_001)
+    assert (quantized(steps / 10_000) == steps).all()
+    assert (quantized(np.nextafter(steps / 10_000, -2)) == steps - 1).all()  # below a threshold stays below it
     assert (quantized(np.nextafter(edges - 1e-6, -2)) < np.arange(-20, 21) * 500).all()
     assert quantized(np.array([np.nan, 1.0, -1.0])).tolist() == [-32768, 10_000, -10_000]
 

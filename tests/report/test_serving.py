@@ -30,9 +30,11 @@ def server(tmp_path: Path) -> Iterator[ReportServer]:
         thread.join()
 
 
-def ask(server: ReportServer, path: str, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
+def ask(
+    server: ReportServer, path: str, method: str = "GET", headers: dict[str, str] | None = None
+) -> tuple[int, dict[str, str], bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
-    connection.request(method, path)
+    connection.request(method, path, headers=headers or {})
     answer = connection.getresponse()
     body = answer.read()
     connection.close()
@@ -53,6 +55,41 @@ def test_pages_and_data_with_their_headers(server: ReportServer, tmp_path: Path)
     assert (status, headers["Content-type"]) == (200, "text/javascript")
     assert "immutable" in headers["Cache-Control"]
     assert body == (data / "meta.js").read_bytes()
+
+
+def test_only_the_data_themselves_are_kept_for_ever(server: ReportServer, tmp_path: Path) -> None:
+    for path, status in (("/data-nope/x.js", 404), ("/?a=/data-x", 200), ("/nothing/data-x.js", 404)):
+        answer = ask(server, path)
+        assert (answer[0], answer[1]["Cache-Control"]) == (status, "no-cache")
+    data = f"/{data_folder(tmp_path / 'out' / 'index.html').name}/meta.js"
+    modified = ask(server, data)[1]["Last-Modified"]
+    code, headers, _ = ask(server, data, headers={"If-Modified-Since": modified})
+    assert code == 304
+    assert "immutable" in headers["Cache-Control"]
+
+
+def test_asked_by_another_name_it_says_nothing(server: ReportServer) -> None:
+    """A page elsewhere may have its own name mean 127.0.0.1, and would be let read what it gets."""
+    port = server.server_address[1]
+    for host in ("evil.example", f"evil.example:{port}", "localhost.evil.example", "127.0.0.1.evil.example", "", "[::"):
+        status, headers, body = ask(server, "/", headers={"Host": host})
+        assert (status, headers["Cache-Control"]) == (421, "no-cache"), host
+        assert b"explorer.js" not in body
+    for host in ("localhost", f"LOCALHOST:{port}", f"127.0.0.1:{port}", "[::1]", "localhost:9000"):  # a tunnel's port
+        status, _, body = ask(server, "/", headers={"Host": host})
+        assert status == 200, host
+        assert b"explorer.js" in body
+
+
+def test_asked_by_any_name_where_all_may_ask(tmp_path: Path) -> None:
+    write_report(make_run(tmp_path), tmp_path / "out")
+    with ReportServer(tmp_path / "out", host="0.0.0.0", port=0) as open_to_all:
+        thread = threading.Thread(target=open_to_all.serve_forever)
+        thread.start()
+        status = ask(open_to_all, "/", headers={"Host": "lab.example"})[0]
+        open_to_all.shutdown()
+        thread.join()
+    assert status == 200
 
 
 @pytest.mark.parametrize(

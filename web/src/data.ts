@@ -90,11 +90,17 @@ export function load<T>(name: string): Promise<T> {
       if (name === "meta") return; // its script is in the page
       const script = document.createElement("script");
       script.src = `${folder}${name}.js`;
-      script.onload = () => script.remove();
+      const failed = (how: string) => {
+        asked.delete(name); // may be asked for again
+        reject(new Error(`The file ${name}.js of this report ${how}; is its folder complete?`));
+      };
+      script.onload = () => {
+        script.remove();
+        if (!loaded.has(name)) failed("does not hold what it should");
+      };
       script.onerror = () => {
         script.remove();
-        asked.delete(name); // may be asked for again
-        reject(new Error(`The file ${name}.js of this report could not be loaded; is its folder complete?`));
+        failed("could not be loaded");
       };
       document.head.append(script);
     });

@@ -264,11 +264,11 @@ function TrainLists({ index, chunk }: { index: number; chunk: Chunk }) {
       <section>
         <h2>Test examples it carries</h2>
         <p class="hint">
-          {pairs ? `${plural(pairs, "high-influence pair")}. ` : "No high-influence pair; the most influenced are shown pale. "}
+          {pairs ? `${plural(pairs, "high-influence pair")}. ` : carried.length ? "No high-influence pair; the most influenced are shown pale. " : ""}
           Influence with its 95% interval, and how many models are right without → with this example in training. Test
           examples of the same class.
         </p>
-        {carried.length ? <Influences split="test" rows={carried} /> : <p class="empty">There are none.</p>}
+        {carried.length ? <Influences split="test" rows={carried} /> : <p class="empty">It helps no test example.</p>}
       </section>
       {alike.length > 0 && (
         <section>
@@ -305,7 +305,7 @@ function TestLists({ index, chunk }: { index: number; chunk: Chunk }) {
           Training examples of its class that help it most: influence with its 95% interval, and how many models are right
           without → with them in training. Pale ones are below the threshold.
         </p>
-        {carriers.length ? <Influences split="train" rows={carriers} /> : <p class="empty">No training example has an estimate.</p>}
+        {carriers.length ? <Influences split="train" rows={carriers} /> : <p class="empty">No training example helps it.</p>}
       </section>
       {harmful.length > 0 && (
         <section>

@@ -1,31 +1,40 @@
 // The histogram of memorization, in plain SVG: one chart with links for bars is less than any chart library's glue, takes
 // the page's colours in both themes, and is read by screen readers.
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { report } from "./report";
 import { href } from "./state";
 import { count, plural, value } from "./words";
 
-const WIDTH = 880;
 const HEIGHT = 250;
 const LEFT = 52;
 const BOTTOM = 44;
 const TOP = 26;
 
 export function Histogram() {
+  const chart = useRef<SVGSVGElement>(null);
+  const [width, setWidth] = useState(880); // a unit is a pixel, so that words stay as large as elsewhere
+  useLayoutEffect(() => {
+    const measure = () => setWidth(Math.max(240, Math.round(chart.current!.getBoundingClientRect().width)));
+    measure();
+    const observer = new ResizeObserver(measure);
+    observer.observe(chart.current!);
+    return () => observer.disconnect();
+  }, []);
   const { edges, counts, missing } = report.meta.facts.histogram;
   const { thresholds, memorized } = report.meta.facts;
   const top = Math.max(1, ...counts);
-  const x = (share: number) => LEFT + ((share - edges[0]) / (1 - edges[0])) * (WIDTH - LEFT - 8);
+  const x = (share: number) => LEFT + ((share - edges[0]) / (1 - edges[0])) * (width - LEFT - 8);
   const height = (n: number) => (Math.log1p(n) / Math.log1p(top)) * (HEIGHT - BOTTOM - TOP);
   const base = HEIGHT - BOTTOM;
   const ticks = [];
   for (let power = 1; power <= top; power *= 10) ticks.push(power);
-  const labels = edges.filter((edge) => Math.abs((edge * 4) % 1) < 1e-9 );
+  const labels = edges.filter((edge) => Math.abs((edge * 4) % 1) < 1e-9);
   return (
     <figure class="histogram">
-      <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="group" aria-label="Histogram of memorization">
+      <svg ref={chart} viewBox={`0 0 ${width} ${HEIGHT}`} role="group" aria-label="Histogram of memorization">
         {ticks.map((tick) => (
           <g key={tick} class="tick">
-            <line x1={LEFT} x2={WIDTH - 8} y1={base - height(tick)} y2={base - height(tick)} />
+            <line x1={LEFT} x2={width - 8} y1={base - height(tick)} y2={base - height(tick)} />
             <text x={LEFT - 8} y={base - height(tick) + 4} text-anchor="end">
               {count(tick)}
             </text>
@@ -50,13 +59,13 @@ export function Histogram() {
             </a>
           ) : null;
         })}
-        <line class="axis" x1={LEFT} x2={WIDTH - 8} y1={base} y2={base} />
+        <line class="axis" x1={LEFT} x2={width - 8} y1={base} y2={base} />
         {labels.map((edge) => (
           <text key={edge} class="label" x={x(edge)} y={base + 18} text-anchor="middle">
             {value(edge)}
           </text>
         ))}
-        <text class="label" x={(LEFT + WIDTH) / 2} y={HEIGHT - 4} text-anchor="middle">
+        <text class="label" x={(LEFT + width) / 2} y={HEIGHT - 4} text-anchor="middle">
           memorization
         </text>
         <line class="cut" x1={x(thresholds.memorization)} x2={x(thresholds.memorization)} y1={TOP - 14} y2={base} />

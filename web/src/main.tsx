@@ -33,6 +33,8 @@ const KEYS = [
   ["?", "this help"],
 ] as const;
 
+const WHOLE = /^\d+$/;
+
 function View({ route }: { route: Route }) {
   const [view, index] = route.path;
   if (view === "gallery") return <Gallery route={route} />;
@@ -40,7 +42,7 @@ function View({ route }: { route: Route }) {
   if (view === "mislabels") return <Mislabels route={route} />;
   if (view === "duplicates") return <Duplicates route={route} />;
   if (view === "classes") return <Classes route={route} />;
-  if (view === "train" || view === "test") return <Example key={`${view}${index}`} split={view} index={Number(index)} />;
+  if (view === "train" || view === "test") return <Example key={`${view}${index}`} split={view} index={WHOLE.test(index ?? "") ? Number(index) : NaN} />;
   return <Overview />;
 }
 
@@ -54,7 +56,7 @@ function App() {
   const place = route.path.join("/");
 
   useEffect(() => {
-    const name = known && view ? known[1] : view === "train" || view === "test" ? `${view} ${route.path[1]}` : "";
+    const name = known && view ? known[1] : view === "train" || view === "test" ? WHOLE.test(route.path[1] ?? "") ? `${view} ${route.path[1]}` : "no such example" : "";
     document.title = `${name ? `${name} – ` : ""}${report.meta.title} – memfluence`;
   }, [place]);
   useEffect(() => {

@@ -33,7 +33,7 @@ export function Overview() {
           number={count(facts.memorized)}
           detail={
             <>
-              {percent(facts.memorized / meta.nTrain, 1)} of all; {count(facts.surelyMemorized)} of them surely (95%)
+              {percent(facts.memorized / meta.nTrain, 1)} of all; {count(facts.surelyMemorized)} with a 95% interval above {value(facts.thresholds.memorization)}
             </>
           }
         >

@@ -23,7 +23,7 @@ export interface Group {
   pairs: Pair[]; // strongest first
 }
 
-const SHOWN = 4;
+const SHOWN = 4; // places for test examples on a card; the last one says how many more there are
 
 /** Pairs by training example, in the order of its highest influence: pairs come strongest first. */
 export function groupsOf(table: Columns, least = -1, code = -1): Group[] {
@@ -49,7 +49,8 @@ export function groupsOf(table: Columns, least = -1, code = -1): Group[] {
 export function PairGroup({ group }: { group: Group }) {
   const side = 88;
   const mem = number("train", "memorization", group.train);
-  const more = group.pairs.length - SHOWN;
+  const shown = group.pairs.length > SHOWN ? SHOWN - 1 : SHOWN;
+  const more = group.pairs.length - shown;
   return (
     <div class="group">
       <div class="carrier">
@@ -65,7 +66,7 @@ export function PairGroup({ group }: { group: Group }) {
         →
       </span>
       <div class="carried">
-        {group.pairs.slice(0, SHOWN).map((pair) => (
+        {group.pairs.slice(0, shown).map((pair) => (
           <ExampleLink key={pair.test} split="test" index={pair.test} side={side}>
             <span class="caption">
               <span class="fact hot" title={`95% interval ${value(pair.lower)} to ${value(pair.upper)}`}>
@@ -86,6 +87,16 @@ export function PairGroup({ group }: { group: Group }) {
       </div>
     </div>
   );
+}
+
+/** Of the card of so many pairs: as many rows as style.css makes of their places. */
+function groupHeight(width: number, pairs: number): number {
+  const places = Math.min(SHOWN, pairs);
+  const narrow = window.innerWidth < 720;
+  if (report.meta.inputs !== "images") return narrow ? Math.max(190, 22 + 130 * places) : 172;
+  const across = Math.max(1, Math.floor((width - (narrow ? 131 : 188)) / 97.6));
+  const rows = Math.ceil(places / across);
+  return narrow ? Math.max(186, 16 + 151 * rows) : 14 + 158 * rows;
 }
 
 export function Pairs({ route }: { route: Route }) {
@@ -136,7 +147,7 @@ export function Pairs({ route }: { route: Route }) {
         minWidth={Math.min(report.meta.inputs === "images" ? 560 : 1000, window.innerWidth - 32)}
         maxColumns={2}
         gap={14}
-        height={(width) => (width < 540 ? (report.meta.inputs === "images" ? 316 : 540) : 172)}
+        height={(width, position) => groupHeight(width, groups[position].pairs.length)}
         label="Pairs"
         keyOf={(position) => groups[position].train}
         render={(position) => <PairGroup group={groups[position]} />}

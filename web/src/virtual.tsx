@@ -1,4 +1,4 @@
-// A long list in which only what is seen exists: rows of equal cells in the window's own scrolling.
+// A long list in which only what is seen exists: rows of cells in the window's own scrolling.
 import { observeWindowOffset, observeWindowRect, Virtualizer, windowScroll } from "@tanstack/virtual-core";
 import type { ComponentChildren, VNode } from "preact";
 import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "preact/hooks";
@@ -7,7 +7,7 @@ interface Props {
   count: number;
   minWidth: number; // of a cell; cells share the width that there is
   maxColumns?: number;
-  height: (width: number) => number; // of a cell of that width
+  height: (width: number, position: number) => number; // of a cell of that width; a row is as high as its highest
   gap: number;
   label: string;
   render: (position: number, width: number, tabbable: boolean) => ComponentChildren;
@@ -27,13 +27,19 @@ export function VirtualGrid(props: Props) {
   const fit = Math.max(1, Math.floor((width + gap) / (minWidth + gap)));
   const across = Math.min(fit, props.maxColumns ?? fit);
   const cell = Math.floor((width - gap * (across - 1)) / across);
-  const rowHeight = props.height(Math.max(1, cell)) + gap;
   const rows = Math.ceil(count / across);
+  const rowHeight = (row: number) => {
+    let highest = 0;
+    for (let position = row * across; position < Math.min(count, (row + 1) * across); position++) {
+      highest = Math.max(highest, props.height(Math.max(1, cell), position));
+    }
+    return highest + gap;
+  };
 
   const options = {
     count: width ? rows : 0,
     getScrollElement: () => window,
-    estimateSize: () => rowHeight,
+    estimateSize: rowHeight,
     overscan: 3,
     scrollMargin: margin,
     observeElementRect: observeWindowRect,
@@ -45,7 +51,7 @@ export function VirtualGrid(props: Props) {
   virtualizer.setOptions(options);
   useLayoutEffect(() => virtualizer._didMount(), []);
   useLayoutEffect(() => virtualizer._willUpdate());
-  useLayoutEffect(() => virtualizer.measure(), [rowHeight]);
+  useLayoutEffect(() => virtualizer.measure(), [cell, across, props.height]);
 
   useLayoutEffect(() => {
     const measure = () => {
@@ -80,7 +86,7 @@ export function VirtualGrid(props: Props) {
     const cellOfEvent = (event.target as Element).closest<HTMLElement>("[data-position]");
     if (!cellOfEvent || event.altKey || event.ctrlKey || event.metaKey) return;
     const from = wanted.current ?? Number(cellOfEvent.dataset.position); // keys may come faster than cells
-    const page = Math.max(1, Math.floor(window.innerHeight / rowHeight) - 1) * across;
+    const page = Math.max(1, Math.floor(window.innerHeight / rowHeight(Math.floor(from / across))) - 1) * across;
     const steps: Record<string, number> = {
       ArrowRight: 1,
       ArrowLeft: -1,
@@ -106,7 +112,7 @@ export function VirtualGrid(props: Props) {
 
   // A cell that is drawn already is handed over as it is, and the renderer skips it: scrolling costs new cells only.
   const drawn = useRef<{ key: string; props: Props; cells: Map<string, VNode> } | null>(null);
-  const key = `${cell} ${rowHeight} ${margin} ${across}`;
+  const key = `${cell} ${margin} ${across}`;
   const before = drawn.current?.props === props && drawn.current.key === key ? drawn.current.cells : new Map<string, VNode>();
   const now = new Map<string, VNode>();
   drawn.current = { key, props, cells: now };
@@ -130,7 +136,7 @@ export function VirtualGrid(props: Props) {
           }}
           style={{
             width: `${cell}px`,
-            height: `${rowHeight - gap}px`,
+            height: `${item.size - gap}px`,
             transform: `translate(${column * (cell + gap)}px, ${item.start - margin}px)`,
           }}
         >

@@ -1,6 +1,8 @@
 """`csv:FILE`: a table with a column of labels; one file that is split, or one file for each split."""
 
+import re
 import warnings
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -70,8 +72,18 @@ def load_csv(
     x: list[Any] = [
         table[text].tolist() if text is not None else table[inputs].reset_index(drop=True) for table in tables
     ]
-    train, test_labels = (table[label].reset_index(drop=True) for table in tables)
+    train, test_labels = _labels([table[label].tolist() for table in tables])
     return from_arrays(x[0], train, x[1], test_labels, name=name, train_ids=ids[0], test_ids=ids[1])
+
+
+def _labels(splits: list[list[str]]) -> list[np.ndarray]:
+    """Labels as they are written; whole numbers where that is the same, for all of them: 007 and 7 are two words."""
+    try:
+        numbers = [np.array([int(label) for label in labels], np.int64) for labels in splits]
+    except (ValueError, OverflowError):
+        numbers = []
+    same = numbers and all(list(map(str, some.tolist())) == labels for some, labels in zip(numbers, splits))
+    return numbers if same else [np.array(labels) for labels in splits]
 
 
 def _fraction(test: str) -> float | None:
@@ -86,18 +98,28 @@ def _read(path: Path, name: str, as_written: list[str]) -> Any:
     import pandas as pd
 
     require_file(path, name)
-    how: dict[str, Any] = {"encoding": "utf-8-sig", "index_col": False}
+    how: dict[str, Any] = {"encoding": "utf-8-sig", "index_col": False, "keep_default_na": False}
     try:
-        missing = {
-            column: [""] if column in as_written else _MISSING for column in pd.read_csv(path, nrows=0, **how).columns
-        }
-        texts = dict.fromkeys(as_written[1:], str)
+        header = pd.read_csv(path, nrows=1, header=None, dtype=str, **how).iloc[0].tolist()
+        _check_header(header, name, path)
+        named = pd.read_csv(path, nrows=0, **how).columns
+        missing = {column: [""] if column in as_written else _MISSING for column in named}
+        texts = dict.fromkeys(as_written, str)
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # more cells than the header has would be lost
-            return pd.read_csv(path, keep_default_na=False, na_values=missing, dtype=texts, **how)
+            return pd.read_csv(path, na_values=missing, dtype=texts, **how)
     except (ValueError, OSError, pd.errors.ParserWarning) as error:  # pandas' other errors are ValueErrors
         detail = " ".join(str(error).split())
         raise DatasetError(f"{name}: {path} cannot be read as a UTF-8 CSV with a header ({detail:.200}).") from error
+
+
+def _check_header(header: list[str], name: str, path: Path) -> None:
+    """Pandas would call the second of two columns `label` `label.1`, and the label would be an input."""
+    if len(header) == 1 and (found := re.search("[;\t|]", header[0])):
+        raise DatasetError(f"{name}: {path} separates its cells by {found[0]!r}; save it with commas.")
+    for column, times in Counter(column.strip() for column in header if column.strip()).items():
+        if times > 1:
+            raise DatasetError(f"{name}: {path} has {times} columns {column!r}; rename or drop all but one.")
 
 
 def _check(table: Any, used: list[str], name: str, file: str) -> None:

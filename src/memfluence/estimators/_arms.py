@@ -45,6 +45,11 @@ class Arms:
         return self.in_trials is self.out_trials
 
     @property
+    def parts(self) -> list[Trials]:
+        """The trials of both arms, each once."""
+        return [self.in_trials] if self.shared else [self.in_trials, self.out_trials]
+
+    @property
     def n_train(self) -> int:
         return self.in_trials.n_train
 

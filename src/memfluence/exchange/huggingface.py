@@ -15,8 +15,9 @@ import numpy as np
 
 from memfluence.datasets import Dataset, short_name, to_images
 from memfluence.errors import InputError
+from memfluence.estimators.counts import column_counts
 from memfluence.runs import Run
-from memfluence.store import unpack, write_whole
+from memfluence.store import write_whole
 
 __all__ = ["export_huggingface"]
 
@@ -49,7 +50,10 @@ def export_huggingface(run: Run, path: Path, dataset: str | None = None, keep: f
     data = run.dataset(dataset)
     scores = run.memorization_columns(keep)
     train = {name: _array(values) for name, values in scores.items() if name not in ("index", "label")}
-    test = {"accuracy": _array(unpack(run.trials.test_correct, run.info.n_test).mean(axis=0))}
+    parts = run.influence_estimates(keep).arms.parts
+    trials = sum(map(len, parts))
+    right = sum(column_counts(part.test_correct, part.n_test) for part in parts)
+    test = {"accuracy": _array(right / trials if trials else np.full(run.info.n_test, np.nan))}
     (path / "data").mkdir(parents=True, exist_ok=True)
     for split, x, y, ids, own in (
         ("train", data.x_train, data.y_train, data.train_ids, train),
@@ -60,7 +64,7 @@ def export_huggingface(run: Run, path: Path, dataset: str | None = None, keep: f
             columns[name] = own[name] if name in own else pa.nulls(len(y), values.type)
         _write(path / "data" / f"{split}.parquet", x, columns, data)
     title = short_name(data.name) or "Data"
-    card = _CARD.format(title=" ".join(title.split()), n_train=data.n_train, trials=len(run.trials))
+    card = _CARD.format(title=" ".join(title.split()), n_train=data.n_train, trials=trials)
     write_whole(path / "README.md", card.encode())
 
 

@@ -27,8 +27,7 @@ def chosen_keep(run: "Run", keep: float | None) -> tuple[float | None, list[floa
 
 def test_accuracies(run: "Run", keep: float | None) -> np.ndarray:
     """How often models are right on each test example, (n_test,); NaN without trials."""
-    arms = run.influence_estimates(keep).arms
-    parts = [arms.in_trials] if arms.shared else [arms.in_trials, arms.out_trials]
+    parts = run.influence_estimates(keep).arms.parts
     trials = sum(map(len, parts))
     right = sum(column_counts(part.test_correct, part.n_test) for part in parts)
     return np.asarray(right) / trials if trials else np.full(run.info.n_test, np.nan)
@@ -44,7 +43,7 @@ def facts_of(run: "Run", keep: float | None, scores: Memorization, pairs: "Pairs
     memorized = scores.value >= MEMORIZED  # NaN is never at least anything
     bins = histogram(scores.value)
     return {
-        "trials": len(arms.in_trials) + (0 if arms.shared else len(arms.out_trials)),
+        "trials": sum(map(len, arms.parts)),
         "trialsWanted": run.info.trials,
         "keep": arms.keep,
         "accuracyIn": _mean(scores.accuracy_in, scores.trials_in),

@@ -66,13 +66,14 @@ def influence_details(run: "Run", keep: float | None, done: Callable[[float], No
         for start in range(0, len(rows), at_once):
             some = rows[start : start + at_once]
             values = estimates.block(some, columns)  # (some, columns)
-            carried[some, : len(columns)] = columns[strongest(values, TESTS)][:, :TESTS]
-            carried[some[np.isnan(values[:, 0])]] = -1
+            order = strongest(values, TESTS)
+            helps = np.take_along_axis(values, order, axis=1) > 0  # NaN helps nobody
+            carried[some, : len(columns)] = np.where(helps, columns[order], -1)
             helped, helpers = _merged(helped, helpers, values, some, CARRIERS)
             hurt, harmers = _merged(hurt, harmers, -values, some, HARMFUL)
             if compare:
                 similar[rows], similarity[rows] = _most_similar(values, rows)
-        best[columns, : len(helpers)] = np.where(np.isnan(helped), -1, helpers).T
+        best[columns, : len(helpers)] = np.where(helped > 0, helpers, -1).T  # only who helps
         worst[columns, : len(harmers)] = np.where(hurt > 0, harmers, -1).T  # only who hurts
         done(finished / n_train)
     return Details(

@@ -42,8 +42,11 @@ def packed_fractions(values: np.ndarray) -> list[Any]:
 
 
 def quantized(values: np.ndarray) -> np.ndarray:
-    """int16 in steps of 0.0001, NaN as MISSING."""
-    steps = np.clip(np.floor(np.nan_to_num(values) * STEPS), -32767, 32767)
+    """int16 in steps of 0.0001, NaN as MISSING: the most steps that are, divided, not above the value."""
+    known = np.nan_to_num(values)
+    steps = np.round(known * STEPS)  # 0.819 * 10000 is below 8190, but 8190 / 10000 is 0.819
+    steps -= steps / STEPS > known
+    steps = np.clip(steps, -32767, 32767)
     whole: np.ndarray = np.where(np.isnan(values), MISSING, steps).astype(np.int16)
     return whole
 

@@ -1,11 +1,13 @@
 """A server for one report: this machine only unless told otherwise, its folder only, with headers that keep it shut."""
 
+import ipaddress
 import socket
 from functools import partial
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, BinaryIO
+from urllib.parse import urlsplit
 
 from memfluence.errors import InputError
 
@@ -65,11 +67,29 @@ class _Handler(SimpleHTTPRequestHandler):
     server_version, sys_version = "memfluence", ""
     protocol_version = "HTTP/1.1"
 
+    status = 0  # of the answer that is under way
+
     def send_head(self) -> Any:
+        if not self._is_for_us():
+            self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
+            return None
         if not self._is_ours():
             self.send_error(HTTPStatus.NOT_FOUND)
             return None
         return super().send_head()
+
+    def _is_for_us(self) -> bool:
+        """Whether a server for this machine alone was asked by a name of this machine.
+
+        A page elsewhere whose own name was made to mean this machine could read the report otherwise.
+        """
+        address = str(self.server.server_address[0])  # type: ignore[index]
+        if not ipaddress.ip_address(address).is_loopback:
+            return True
+        try:
+            return urlsplit(f"//{self.headers.get('Host', '')}").hostname in (address, "localhost", "127.0.0.1", "::1")
+        except ValueError:
+            return False
 
     def _is_ours(self) -> bool:
         """Whether the path is a file below the folder, after links are followed, of a type that a report has."""
@@ -86,10 +106,15 @@ class _Handler(SimpleHTTPRequestHandler):
         self.send_error(HTTPStatus.NOT_FOUND)
         return None
 
+    def send_response(self, code: int, message: str | None = None) -> None:
+        self.status = code
+        super().send_response(code, message)
+
     def end_headers(self) -> None:
         for name, value in HEADERS.items():
             self.send_header(name, value)
-        self.send_header("Cache-Control", FOREVER if "/data-" in self.path else "no-cache")
+        stays = self.status in (HTTPStatus.OK, HTTPStatus.NOT_MODIFIED) and self.path.startswith("/data-")
+        self.send_header("Cache-Control", FOREVER if stays else "no-cache")
         super().end_headers()
 
     def log_message(self, *_: object) -> None:
