@@ -319,6 +319,9 @@ def test_words_of_the_histogram_are_as_large_on_a_phone(visit: Visit, url: str) 
     page.set_viewport_size({"width": 390, "height": 740})
     until(page, "document.querySelector('.histogram svg').getBoundingClientRect().width < 390")
     until(page, f"{height} === {wide}")
+    ends = "[...document.querySelectorAll('.histogram text')].map(text => text.getBoundingClientRect().right)"
+    chart = page.evaluate("document.querySelector('.histogram').getBoundingClientRect().right")
+    assert max(page.evaluate(ends)) <= chart
     assert wide >= 12
 
 

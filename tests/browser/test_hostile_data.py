@@ -1,6 +1,7 @@
 """Data that want to break out of the page, or just break it: shown as what they are, and nothing runs."""
 
 import csv
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,8 @@ def test_names_texts_and_ids_are_text(visit: Any, make_site: Any, tmp_path: Path
 def test_a_file_of_decisions_runs_nothing_either(visit: Any, make_site: Any, tmp_path: Path) -> None:
     names = ["=1+1", 'a "quoted", one', "line\nbreak"]
     run, *codes = run_of(tmp_path / "a", 12, 9, names)
-    site = make_site(with_data(run, tuple(codes), names, ["t"] * 12, ["t"] * 9))
+    ids = {"train_ids": [f"@file{k}" for k in range(12)], "test_ids": [f"<b>{k}" for k in range(9)]}
+    site = make_site(with_data(run, tuple(codes), names, ["t"] * 12, ["t"] * 9, **ids))
     meta = site.page.parent / next(site.page.parent.glob("data-*")) / "meta.js"
     meta.write_text(meta.read_text().replace('"labels":["0","1","2"]', '"labels":null'))  # names as labels
     page = visit(site.url("file"), "mislabels")
@@ -77,6 +79,14 @@ def test_a_file_of_decisions_runs_nothing_either(visit: Any, make_site: Any, tmp
     rows = list(csv.DictReader((tmp_path / "decisions.csv").open(newline="")))
     assert {row["label"] for row in rows} <= {"'=1+1", 'a "quoted", one', "line break"}
     assert "'=1+1" in {row["label"] for row in rows}
+    assert [row["id"] for row in rows] == [f"'@file{row['index']}" for row in rows]
+    page = visit(site.url("file"), "duplicates")
+    page.locator(".verdict").first.get_by_role("button", name="duplicate").click()
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Download JSON").click()
+    waiting.value.save_as(tmp_path / "decisions.json")
+    (row,) = json.loads((tmp_path / "decisions.json").read_text())
+    assert (row["train_id"], row["test_id"]) == (f"@file{row['train_index']}", f"<b>{row['test_index']}")
 
 
 def test_ten_thousand_classes(visit: Any, make_site: Any, tmp_path: Path) -> None:

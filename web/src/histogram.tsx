@@ -7,6 +7,7 @@ import { count, plural, value } from "./words";
 
 const HEIGHT = 250;
 const LEFT = 52;
+const RIGHT = 16;
 const BOTTOM = 44;
 const TOP = 26;
 
@@ -23,7 +24,7 @@ export function Histogram() {
   const { edges, counts, missing } = report.meta.facts.histogram;
   const { thresholds, memorized } = report.meta.facts;
   const top = Math.max(1, ...counts);
-  const x = (share: number) => LEFT + ((share - edges[0]) / (1 - edges[0])) * (width - LEFT - 8);
+  const x = (share: number) => LEFT + ((share - edges[0]) / (1 - edges[0])) * (width - LEFT - RIGHT);
   const height = (n: number) => (Math.log1p(n) / Math.log1p(top)) * (HEIGHT - BOTTOM - TOP);
   const base = HEIGHT - BOTTOM;
   const ticks = [];
@@ -34,7 +35,7 @@ export function Histogram() {
       <svg ref={chart} viewBox={`0 0 ${width} ${HEIGHT}`} role="group" aria-label="Histogram of memorization">
         {ticks.map((tick) => (
           <g key={tick} class="tick">
-            <line x1={LEFT} x2={width - 8} y1={base - height(tick)} y2={base - height(tick)} />
+            <line x1={LEFT} x2={width - RIGHT} y1={base - height(tick)} y2={base - height(tick)} />
             <text x={LEFT - 8} y={base - height(tick) + 4} text-anchor="end">
               {count(tick)}
             </text>
@@ -59,7 +60,7 @@ export function Histogram() {
             </a>
           ) : null;
         })}
-        <line class="axis" x1={LEFT} x2={width - 8} y1={base} y2={base} />
+        <line class="axis" x1={LEFT} x2={width - RIGHT} y1={base} y2={base} />
         {labels.map((edge) => (
           <text key={edge} class="label" x={x(edge)} y={base + 18} text-anchor="middle">
             {value(edge)}
@@ -70,7 +71,7 @@ export function Histogram() {
         </text>
         <line class="cut" x1={x(thresholds.memorization)} x2={x(thresholds.memorization)} y1={TOP - 14} y2={base} />
         <text class="cut-label" x={x(thresholds.memorization) + 8} y={TOP - 6}>
-          {count(memorized)} memorized, at {value(thresholds.memorization)} or above
+          {count(memorized)} memorized{width >= 480 && `, at ${value(thresholds.memorization)} or above`}
         </text>
       </svg>
       <figcaption>

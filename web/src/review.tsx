@@ -1,7 +1,7 @@
 // Lists to look through: likely mislabels, and train-test near-duplicates. A tick for each, and a file of the decisions.
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { columns, fraction, type Packed } from "./data";
+import { columns, fraction, inputsName, load, type Inputs, type Packed, type Split } from "./data";
 import { download, toCsv, type Row } from "./download";
 import { ExampleLink, Notice, Waiting } from "./parts";
 import { className, label, number, report, writtenLabel } from "./report";
@@ -11,7 +11,8 @@ import { VirtualGrid } from "./virtual";
 
 interface Entry {
   key: string;
-  row: Row; // what is written to the file
+  row: Row; // what is written to the file; ids are filled in then
+  named: Record<string, [Split, number]>; // the examples of its ids
   pictures: ComponentChildren;
   text: ComponentChildren;
 }
@@ -40,7 +41,13 @@ function Review({ name, title, intro, notice, yes, no, entries, empty, route }: 
   const confirmed = decided.filter((entry) => decisions[entry.key] === "yes").length;
   const focused = useRef(0);
   const rowsOf = () =>
-    decided.map((entry) => ({ ...entry.row, decision: decisions[entry.key] === "yes" ? yes : no }) as Row);
+    Promise.all(
+      decided.map(async (entry) => {
+        const row: Row = { ...entry.row, decision: decisions[entry.key] === "yes" ? yes : no };
+        for (const [column, [split, index]] of Object.entries(entry.named)) row[column] = await idOf(split, index);
+        return row;
+      }),
+    );
 
   useEffect(() => {
     const pressed = (event: KeyboardEvent) => {
@@ -81,14 +88,14 @@ function Review({ name, title, intro, notice, yes, no, entries, empty, route }: 
           <b>{count(decided.length)}</b> of {count(entries.length)} decided, <b>{count(confirmed)}</b> {yes}
         </p>
         <span class="spacer" />
-        <button type="button" class="button" disabled={!decided.length} onClick={() => download(`${name}.csv`, "text/csv", toCsv(rowsOf()))}>
+        <button type="button" class="button" disabled={!decided.length} onClick={async () => download(`${name}.csv`, "text/csv", toCsv(await rowsOf()))}>
           Download CSV
         </button>
         <button
           type="button"
           class="button"
           disabled={!decided.length}
-          onClick={() => download(`${name}.json`, "application/json", `${JSON.stringify(rowsOf(), null, 1)}\n`)}
+          onClick={async () => download(`${name}.json`, "application/json", `${JSON.stringify(await rowsOf(), null, 1)}\n`)}
         >
           Download JSON
         </button>
@@ -133,6 +140,17 @@ function Review({ name, title, intro, notice, yes, no, entries, empty, route }: 
   );
 }
 
+/** Null where its file cannot be loaded: decisions are not lost with it. */
+async function idOf(split: Split, index: number): Promise<string | null> {
+  const inputs = await load<Inputs>(inputsName(report.meta, split, index)!).catch(() => null);
+  return inputs?.ids?.[index % report.meta.chunk] ?? null;
+}
+
+/** Places for ids in a row, where the data have any. */
+function idColumns(named: Entry["named"]): Pick<Entry, "named"> & { empty: Row } {
+  return report.meta.ids ? { named, empty: Object.fromEntries(Object.keys(named).map((column) => [column, null])) } : { named: {}, empty: {} };
+}
+
 type Table = Record<string, Packed> & { total?: number; byChance?: number | null };
 
 export function Mislabels({ route }: { route: Route }) {
@@ -165,10 +183,13 @@ function mislabelEntries(table: Table): Entry[] {
     const suggestion = found.suggestion ? found.suggestion[k] : null;
     const out = number("train", "accuracyOut", index);
     const right = number("train", "accuracyIn", index);
+    const { named, empty } = idColumns({ id: ["train", index] });
     return {
       key: String(index),
+      named,
       row: {
         index,
+        ...empty,
         label: writtenLabel(code),
         ...(suggestion === null ? {} : { suggestion: writtenLabel(suggestion), agreement: fraction(found.agreement, k) }),
         score: fraction(found.score, k),
@@ -223,11 +244,14 @@ function duplicateEntries(table: Table): Entry[] {
   return Array.from(found.train, (train, k) => {
     const test = found.test[k];
     const influence = fraction(found.influence, k);
+    const { named, empty } = idColumns({ train_id: ["train", train], test_id: ["test", test] });
     return {
       key: `${train}-${test}`,
+      named,
       row: {
         train_index: train,
         test_index: test,
+        ...empty,
         train_label: writtenLabel(label("train", train)),
         test_label: writtenLabel(label("test", test)),
         influence,
