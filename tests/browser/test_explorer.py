@@ -156,7 +156,7 @@ def test_following_a_pair_from_train_to_test_and_back(visit: Visit, url: str, di
     assert page.locator(".kicker").inner_text() == f"test example {test}"
     page.locator(f'.influences [data-example="train-{train}"]').click()
     until(page, f"location.hash === '#/train/{train}'")
-    assert page.locator(".kicker").inner_text() == f"training example {train}"
+    until(page, f"document.querySelector('.kicker').innerText === 'training example {train}'")
 
 
 def test_pairs_above_a_higher_influence(visit: Visit, url: str, digits: Any) -> None:
@@ -292,13 +292,13 @@ def test_keyboard(visit: Visit, url: str) -> None:
 def test_dark_and_light(visit: Visit, url: str) -> None:
     background = "getComputedStyle(document.documentElement).backgroundColor"
     light, dark = (visit(url, color_scheme=scheme) for scheme in ("light", "dark"))
-    assert light.evaluate(background) != dark.evaluate(background)
+    until(light, f"{background} !== '{dark.evaluate(background)}'")
     wanted = dark.evaluate(background)
     light.keyboard.press("t")
-    assert light.evaluate(background) == wanted
+    until(light, f"{background} === '{wanted}'")
     light.reload()
     light.wait_for_selector("main h1")
-    assert light.evaluate(background) == wanted  # stays
+    until(light, f"{background} === '{wanted}'")  # stays
 
 
 def test_phone_needs_no_sideways_scrolling(visit: Visit, url: str) -> None:
