@@ -346,4 +346,5 @@ def test_the_command_line_from_files_to_a_report(
     status = command("run", data, *learner, "--set", "images=table", *options[:3], "3", *options[4:])
     assert status["trials"] == 3
     command("report", run, "--out", str(tmp_path / "site"))
-    assert f"train/{CLASSES[0]}/" in (tmp_path / "site" / "index.html").read_text()
+    (inputs,) = (tmp_path / "site").glob("data-*/train-inputs-0.js")
+    assert f"train/{CLASSES[0]}/" in inputs.read_text()
