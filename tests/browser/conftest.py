@@ -104,6 +104,7 @@ def visit(browser: Any) -> Iterator[Callable[..., Any]]:
         page.on("dialog", lambda dialog: (troubles.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         page.goto(f"{url}#/{view}")
         page.wait_for_selector("main h1")
+        page.wait_for_timeout(100)  # keys are listened to after the first paint
         return page
 
     yield open_page
