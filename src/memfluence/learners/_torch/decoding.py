@@ -50,7 +50,8 @@ def decoded(
         for rows in ours:
             yield [_checked(next(arriving)) for _ in range(0, len(rows), at_once)]
     finally:
-        del arriving  # ends the workers now; an error's traceback would keep them, and this frame, for a while
+        if workers:  # end them now (torch has no public word for it): a traceback may keep this frame for a while
+            arriving._shutdown_workers()  # type: ignore[attr-defined]
 
 
 def decoded_table(images: LazyImages, workers: int, device: torch.device) -> torch.Tensor:
