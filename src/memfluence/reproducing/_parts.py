@@ -169,6 +169,12 @@ class Parts:
             there = open_run(self.where / "second")
         return there if there is not None and len(there.store.scan().numbers) >= FEWEST else None
 
+    def trained_runs(self) -> list[Run]:
+        """The base, the other network's run, and the models of parts that have a result or have begun."""
+        places = [self.where / part / "trained" for part in ("removal", "utility", "last-layer")]
+        others = [open_run(place) for place in places if (place / RUN_FILE).is_file()]
+        return [self.base, *([] if (other := self._other()) is None else [other]), *others]
+
     def grow(self, parts: Sequence[str]) -> None:
         """Spend the time that is left on more repeats: half of it on removal, then what is left on utility."""
         for share, part in ((0.5, "removal"), (1.0, "utility")):

@@ -1,6 +1,7 @@
 """The report: one Markdown page and one JSON document, with figures beside them."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from io import BytesIO
@@ -36,6 +37,7 @@ def write_report(subject: Subject, parts: Parts, path: Path) -> dict[str, Any]:
         "report": str(path),
     }
     text = [f"# The paper's experiments on {TITLES[subject.name]}", "", *_beginning(subject, parts, run), ""]
+    text += [_made_with(parts), ""]
     text += ["## The paper's numbers beside ours", ""]
     text += [*as_markdown(rows, subject.paper), "", NOTE, ""]
     for part, heading in SECTIONS.items():
@@ -85,6 +87,19 @@ def _beginning(subject: Subject, parts: Parts, run: Result) -> list[str]:
     if subject.name != subject.paper:
         lines[0] += f" The paper has no {subject.name}: its numbers for {TITLES[subject.paper]} stand beside ours."
     return lines
+
+
+def _made_with(parts: Parts) -> str:
+    """On which devices and with which versions the models were trained, as far as their stores say."""
+    devices, versions = Counter[str](), dict[str, None]()
+    for run in parts.trained_runs():
+        devices.update(run.store.scan(["device"]).details.get("device", []))
+        versions |= {f"{name} {version}": None for name, version in run.info.versions.items()}
+    places = [
+        f"{number:,} {name if name == 'imported' else f'on {name}'}" for name, number in devices.most_common() if name
+    ]
+    known = ", ".join(places) or "not recorded where"
+    return f"Models behind this page: {known}; {', '.join(versions) or 'versions not recorded'}."
 
 
 NOTE = (

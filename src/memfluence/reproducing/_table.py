@@ -84,8 +84,9 @@ def as_markdown(rows: list[dict[str, Any]], dataset: str) -> list[str]:
         bound = f"{theirs['bound']} " if theirs["bound"] else ""
         other = "" if row["of"] == dataset else f" ({TITLES[row['of']]})"
         for word, reason in row["reasons"].items():
-            meant.setdefault(word, [])
-            meant[word] += [reason] if reason not in meant[word] else []
+            said = meant.setdefault(word, [])
+            if not any(one.startswith(reason) for one in said):
+                said.append(reason)
         why = "none" if row["difference"] == "same" else f"{row['difference']}: {', '.join(row['reasons'])}"
         value = in_words(row["name"], theirs["value"], theirs["spread"])
         lines.append(
