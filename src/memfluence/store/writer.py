@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from memfluence.records import Outcome
+from memfluence.store.locations import Location
 from memfluence.store.store import TrialStore
 
 __all__ = ["SegmentWriter"]
@@ -21,7 +21,9 @@ class SegmentWriter:
     worked so far, never more than a minute. Anything gentler than SIGKILL goes through `flush` and loses nothing.
     """
 
-    def __init__(self, store: TrialStore, on_segment: Callable[[Path, tuple[int, ...]], None] | None = None) -> None:
+    def __init__(
+        self, store: TrialStore, on_segment: Callable[[Location, tuple[int, ...]], None] | None = None
+    ) -> None:
         self._store = store
         self._on_segment = on_segment
         self._waiting: list[Outcome] = []
