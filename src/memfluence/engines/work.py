@@ -54,8 +54,8 @@ class GroupRunner:
         self._work = work
         self._emit = emit
         self._store = TrialStore.open(work.run)
-        self._writer = SegmentWriter(self._store, self._stored)
-        self._checkpoints = self._store.checkpoints(work.checkpoint_every, lambda message: emit(Note(message)))
+        self._writer = SegmentWriter(self._store, self._stored, self._say)
+        self._checkpoints = self._store.checkpoints(work.checkpoint_every, self._say)
         self._learner = work.learner
         if isinstance(work.learner, Resumable):
             self._learner = work.learner.resuming(self._checkpoints if work.checkpoint_every else None, emit)
@@ -66,7 +66,7 @@ class GroupRunner:
 
     def __exit__(self, *_: object) -> None:
         with uninterrupted():
-            self._writer.flush()
+            self._writer.close()
 
     def run(self, group: Group) -> None:
         """Train the group; a learner that raises costs its own trials only."""
@@ -87,6 +87,9 @@ class GroupRunner:
             self._fail(left, f"{type(error).__name__}: {error}", traceback.format_exc())
         else:
             self._fail(left, "the learner gave no outcome for this trial", "")
+
+    def _say(self, message: str) -> None:
+        self._emit(Note(message))
 
     def _stored(self, path: Location, trials: tuple[int, ...]) -> None:
         self._checkpoints.remove(trials)

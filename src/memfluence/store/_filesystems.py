@@ -12,7 +12,7 @@ from memfluence.store.locations import Uri
 
 __all__ = ["open_filesystem"]
 
-_CONNECT, _REQUEST = 5.0, 20.0  # seconds: to connect, and without a single byte
+_CONNECT, _REQUEST = 5.0, 10.0  # seconds: to connect, and without a single byte
 _TRUE = {"true": True, "1": True, "false": False, "0": False}
 _S3_OPTIONS: Mapping[str, Callable[[str], object]] = {
     "region": str,

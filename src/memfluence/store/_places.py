@@ -21,7 +21,10 @@ __all__ = ["Place", "place_of"]
 
 
 class Place(Protocol):
-    """A file system. A file that is not there is a FileNotFoundError."""
+    """A file system. A file that is not there is a FileNotFoundError.
+
+    `patience` is for how many seconds a call that is not answered is tried again, where that can happen (a minute).
+    """
 
     def read(self, path: Any, most: int | None = None) -> pa.Buffer:
         """A file's bytes, or the first of them."""
@@ -48,7 +51,7 @@ class Place(Protocol):
 
     def move(self, path: Any, to: Any) -> None: ...
 
-    def remove(self, path: Any) -> None:
+    def remove(self, path: Any, patience: float | None = None) -> None:
         """Delete a file; that it is gone already is fine."""
 
     def clean(self, directory: Any) -> None:
@@ -93,7 +96,7 @@ class LocalPlace:
     def move(self, path: Path, to: Path) -> None:
         path.rename(to)
 
-    def remove(self, path: Path) -> None:
+    def remove(self, path: Path, patience: float | None = None) -> None:
         path.unlink(missing_ok=True)
 
     def clean(self, directory: Path) -> None:

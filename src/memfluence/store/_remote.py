@@ -135,9 +135,9 @@ class RemotePlace:
         self._patiently(f"moving {path}", partial(self._copy, self._key(path), self._key(to)))
         self.remove(path)
 
-    def remove(self, path: Uri) -> None:
+    def remove(self, path: Uri, patience: float | None = None) -> None:
         try:
-            self._patiently(f"removing {path}", partial(self._files.delete_file, self._key(path)))
+            self._patiently(f"removing {path}", partial(self._files.delete_file, self._key(path)), patience)
         except FileNotFoundError:
             return
 
@@ -192,8 +192,8 @@ class RemotePlace:
                 waited = time.monotonic() - began
                 if waited + pause > longest:
                     raise UnreachableError(
-                        f"Failed {doing}: the storage does not answer as it should, after {waited:.0f} seconds of"
-                        f" trying ({_short(error)}); check the network and its address, then run the same command."
+                        f"Failed {doing}: the storage does not answer as it should, tried for {waited:.0f} seconds"
+                        f" ({_short(error)}); check the network and the address."
                     ) from error
                 time.sleep(pause * random.SystemRandom().uniform(0.5, 1.0))  # so that many clients do not come at once
                 pause = min(2 * pause, _LONGEST_PAUSE)

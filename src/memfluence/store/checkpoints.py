@@ -83,7 +83,7 @@ class CheckpointFiles:
         """Delete the checkpoints of these trials, where there are any."""
         for trial in self._there.intersection(trials):
             with suppress(OSError, StoreError):
-                self._place.remove(self._path(trial))
+                self._place.remove(self._path(trial), patience=_PATIENCE)
             self._there.discard(trial)
 
     def part_way(self, done: Iterable[int]) -> list[StoredCheckpoint]:

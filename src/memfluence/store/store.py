@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from memfluence.errors import InputError, RunMismatchError, StoreError
+from memfluence.errors import InputError, RunMismatchError, StoreError, UnreachableError
 from memfluence.records import Failure, Outcome, Trials
 from memfluence.store import segments
 from memfluence.store._examples import has_groups, read_groups, read_ids, read_labels, write_examples
@@ -29,6 +29,7 @@ from memfluence.store._files import file_errors
 from memfluence.store._merge import merge
 from memfluence.store._ours import check_is_ours, check_is_still_ours
 from memfluence.store._places import place_of
+from memfluence.store._unsent import keep_unsent, send_unsent, unsent_trials
 from memfluence.store.checkpoints import CheckpointFiles
 from memfluence.store.locations import Location, locate
 from memfluence.store.run_file import RUN_FILE, RunInfo, differences, read_run_file, write_run_file
@@ -120,6 +121,22 @@ class TrialStore:
         check_is_still_ours(self.path, self.info, path)
         return path
 
+    def keep(self, outcomes: Sequence[Outcome]) -> Path:
+        """Write one segment to this machine's disk, because the storage of the run does not answer."""
+        content = segments.encode(outcomes, self.info.identity)
+        return keep_unsent(self.path, segments.segment_name(outcomes, content), content)
+
+    def send_kept(self) -> None:
+        """Publish what was kept on this machine; raises, saying where it is, if the storage still does not answer."""
+        try:
+            send_unsent(self.path, self.info.identity)
+        except UnreachableError as error:
+            count, where = unsent_trials(self.path, self.info.identity)
+            raise UnreachableError(
+                f"{error} {count} trained trial(s) are kept in {where} on this machine; run the same command here to"
+                " send them."
+            ) from error
+
     def forget_failures(self) -> None:
         """Delete the notes of failed trials."""
         with file_errors(f"clearing {self.path / 'failures'}"):
@@ -179,7 +196,8 @@ class TrialStore:
                     continue  # another process did it first
 
     def clean(self) -> None:
-        """Delete half-written files of processes that are gone."""
+        """Delete half-written files of processes that are gone, and send what they could not send."""
+        self.send_kept()
         self._place.clean(self.path)
         for part in ("trials", "failures", "checkpoints"):
             self._place.clean(self.path / part)
