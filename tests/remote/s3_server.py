@@ -63,9 +63,6 @@ class Proxy(ThreadingHTTPServer):
         finally:
             self.faults = {}
 
-    def faults_seen(self) -> set[str]:
-        return {fault for _, _, fault in self.log if fault is not None}
-
     def handle_error(self, request: object, client_address: object) -> None:
         """Clients that were made to wait go away; that is no news."""
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import multiprocessing
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -137,21 +138,31 @@ def test_the_cache_is_bounded(
 def test_every_request_may_fail(storage: Storage, world: SmallWorld, cache: Path, soak: bool) -> None:
     """A segment is one PUT that is carried out, however many were tried; what is read is what was written."""
     storage.proxy.seed(11)
-    count = 400 if soak else 25
     store = world.create("s3://bucket/failing?request_timeout=1")
-    before = len(storage.proxy.log)
-    with storage.proxy.failing(E500=0.15, E503=0.05, lost=0.1, cut=0.1, hang=0.01):
-        paths = [store.write([world.outcome(number)]) for number in range(count)]
+    before, paths = len(storage.proxy.log), []
+    seen: set[str | None] = set()
+    with storage.proxy.failing(E500=0.15, E503=0.1, lost=0.15, cut=0.1, hang=0.01):
+        while len(paths) < (400 if soak else 5) or not {"500", "503", "lost"} <= seen:
+            paths.append(store.write([world.outcome(len(paths))]))
+            seen |= {fault for method, _, fault in storage.proxy.log[before:] if method == "PUT"}
         for copy in (cache / "segments").iterdir():
             copy.unlink()
         trials, damaged = store.read()
     assert damaged == ()
-    assert trials.numbers.tolist() == list(range(count))
+    assert trials.numbers.tolist() == list(range(len(paths)))
     assert storage.names("failing/trials") == sorted(path.name for path in paths)
-    puts = [fault for method, path, fault in storage.proxy.log[before:] if method == "PUT"]
-    assert len(puts) > count
-    assert {"500", "503", "lost"} <= set(puts)
-    assert not [path for method, path, _ in storage.proxy.log[before:] if method == "POST"]  # no uploads in parts
+    assert "POST" not in {method for method, _, _ in storage.proxy.log[before:]}  # which would begin an upload in parts
+
+
+def test_a_short_outage_is_waited_for(storage: Storage, world: SmallWorld, cache: Path) -> None:
+    store = world.create("s3://bucket/short")
+    before = len(storage.proxy.log)
+    with storage.proxy.failing(E503=1.0):
+        threading.Timer(1.0, storage.proxy.faults.clear).start()  # type: ignore[attr-defined]
+        store.write([world.outcome(0)])
+    assert store.scan().numbers.tolist() == [0]
+    assert [fault for _, _, fault in storage.proxy.log[before:]].count("503") > 4  # more than one attempt of ours
+    assert list(cache.rglob("unsent")) == []
 
 
 def test_a_large_segment_appears_when_its_upload_is_completed(storage: Storage, world: SmallWorld) -> None:
@@ -159,10 +170,12 @@ def test_a_large_segment_appears_when_its_upload_is_completed(storage: Storage, 
     place, path = _places.place_of(Uri("s3://bucket", "")), Uri("s3://bucket", "large/object")
     content = np.random.default_rng(0).bytes(24 * 2**20)
     storage.proxy.seed(3)
+    before = len(storage.proxy.log)
     with storage.proxy.failing(E500=0.2, lost=0.1):
         place.publish(path, content, replace=True)
         assert place.read(path).to_pybytes() == content
     assert storage.read("large/object") == content
+    assert [method for method, _, _ in storage.proxy.log[before:]].count("POST") >= 2  # begun and completed
 
 
 def test_a_process_that_stores_while_nothing_answers(storage: Storage, world: SmallWorld, cache: Path) -> None:
@@ -205,7 +218,7 @@ def test_what_is_kept_of_another_run_stays(storage: Storage, world: SmallWorld, 
 def test_two_that_create_different_runs_at_once_are_not_mixed(
     storage: Storage, world: SmallWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both see nothing there and both write; the last run.json stays, and the other process stops at its first segment."""
+    """Both see nothing there and both write; the last run.json stays, and the other one stops at its first segment."""
     other = dataclasses.replace(world.info, learner={"name": "other"})
     monkeypatch.setattr(_remote.RemotePlace, "is_file", lambda place, path: False)  # as both see it
     first = world.create("s3://bucket/raced")

