@@ -206,3 +206,18 @@ def test_a_run_keeps_the_groups_that_it_was_begun_with(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", MemfluenceWarning)
         run(1, 4)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("settings", [{}, {"partial_batches": True, "normalization": "subset"}])
+def test_captured_steps_give_the_bits_of_steps_one_by_one(settings: dict[str, Any]) -> None:
+    learner = Network("small", "linear", replace(PLAIN, **settings), group=2)
+    trials = kept_trials(20, 20, 20, 20)
+    assert all(isinstance(one, Outcome) for one in learner.train(pictures(), trials[:2], record=(), device="cuda"))
+    (trainer,) = learner._trainers.values()
+    assert trainer._graph is not None
+    trainer.train(trials[2:])
+    replayed = trainer.scores()
+    trainer._captures, trainer._graph = False, None
+    trainer.train(trials[2:])
+    assert all(map(torch.equal, replayed, trainer.scores()))

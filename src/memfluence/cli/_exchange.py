@@ -28,7 +28,10 @@ def import_(
         ),
     ],
     out: Annotated[
-        str, typer.Option(metavar="RUN", help="Directory or URI of the run: new, or one to join.", show_default=False)
+        str,
+        typer.Option(
+            "--out", metavar="RUN", help="Directory or URI of a run: new, or one to join.", show_default=False
+        ),
     ],
     dataset: DatasetOption = None,
     json: JsonOption = False,

@@ -46,6 +46,7 @@ def run(
     out: Annotated[
         str | None,
         typer.Option(
+            "--out",
             metavar="RUN",
             help="Directory of the run, or a URI such as s3://bucket/run.  [default: runs/DATASET-LEARNER]",
             show_default=False,

@@ -50,7 +50,7 @@ class Network:
     options: dict[str, Any] = field(default_factory=dict)
     loading: ImageLoading = field(default_factory=ImageLoading)  # no part of `describe`: the bits are the same
     # Models trained at once: for those so small that calls take the time, not arithmetic. By sgd, in float32, without
-    # dropout, not captured. Fixed in a run; it changes rounding alone, so it is no part of the identity.
+    # dropout, not compiled. Fixed in a run; it changes rounding alone, so it is no part of the identity.
     group: int = 1
     # Trainers, not handed on by `dataclasses.replace`: one of another recipe must not be found here.
     _trainers: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)

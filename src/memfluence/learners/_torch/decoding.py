@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ _START = "fork" if sys.platform == "linux" else None
 
 def decoded(
     images: LazyImages, wanted: Iterable[np.ndarray], workers: int, *, pinned_for: torch.device | None = None
-) -> Iterator[list[torch.Tensor]]:
+) -> Generator[list[torch.Tensor], None, None]:
     """For each of the wanted rows (k,) the images there, (k, height, width, channels) uint8, in pieces along k.
 
     With `pinned_for`, a GPU, they come in memory that it can copy from while it computes.
@@ -50,7 +50,8 @@ def decoded(
         for rows in ours:
             yield [_checked(next(arriving)) for _ in range(0, len(rows), at_once)]
     finally:
-        del arriving  # ends the workers now; an error's traceback would keep them, and this frame, for a while
+        if workers:  # end them now (torch has no public word for it): a traceback may keep this frame for a while
+            arriving._shutdown_workers()  # type: ignore[attr-defined]
 
 
 def decoded_table(images: LazyImages, workers: int, device: torch.device) -> torch.Tensor:

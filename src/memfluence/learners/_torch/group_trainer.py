@@ -2,7 +2,7 @@
 
 Each model has its trial's own start, order, crops and scaling, as `Trainer` gives them one after another; the results
 agree with it up to rounding. A step is one call of `vmap` for all models: for networks so small that the calls, not the
-arithmetic, take the time.
+arithmetic, take the time. On a GPU steps of full batches replay a captured one, unless the module is a user's.
 """
 
 from collections.abc import Iterator, Sequence
@@ -60,6 +60,14 @@ class GroupTrainer:
         self._optimizer = Optimizer(self._parameters, recipe)
         self._rates = torch.tensor(rates(recipe, shape.per_epoch), dtype=torch.float32, device=device)  # (steps,)
         self._shift, self._factor = torch.zeros(2, models, 1, 1, 1, data.channels, device=device)
+        # Where a captured step finds what is its own: rows and crops of all models, and the rate.
+        self._own = (
+            torch.zeros(models, shape.batch, dtype=torch.int32, device=device),
+            torch.zeros(models, 3, shape.batch, dtype=torch.int32, device=device),
+            torch.zeros((), device=device),
+        )
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._captures = device.type == "cuda" and not self._fresh.of_user  # a user's module may synchronize
         self._check()
 
     def train(self, trials: Sequence[Trial]) -> None:
@@ -68,6 +76,8 @@ class GroupTrainer:
             self._train(trials)
 
     def _train(self, trials: Sequence[Trial]) -> None:
+        if self._captures and self._graph is None:
+            self._graph = self._captured()  # which spoils the models that are there
         self._initialize(trials)
         tables = zip(*(step_tables(trial, self._recipe, self._shape) for trial in trials))
         order, crops = (
@@ -77,8 +87,28 @@ class GroupTrainer:
         self._model.train()
         for n, rows, crop, rate in zip(self._data.steps(self._rows(order)), *on_device, self._rates):
             width = n // len(trials)
-            self._step(rows[:, :width], crop[:, :, :width].int(), rate)
+            own = rows[:, :width], crop[:, :, :width].int(), rate
+            if self._graph is None or width < self._shape.batch:
+                self._step(*own)
+            else:
+                for place, value in zip(self._own, own):
+                    place.copy_(value)
+                self._graph.replay()
         self._fresh.check_trained(self._model)
+
+    def _captured(self) -> torch.cuda.CUDAGraph:
+        """The step of a full batch."""
+        self._model.train()
+        stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(stream):
+            for _ in range(3):  # chooses kernels, takes workspaces
+                self._step(*self._own)
+        torch.cuda.current_stream(self._device).wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            self._step(*self._own)
+        return graph
 
     def _rows(self, order: np.ndarray) -> Iterator[np.ndarray]:
         """The examples of each step, of all models one after another."""

@@ -4,6 +4,7 @@ A captured step reads its images at a fixed place. While it runs, workers decode
 copies that to a second place on the device; between two steps it is moved to the first, which takes microseconds.
 """
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator
 
@@ -124,13 +125,15 @@ class StreamedImages:
     def _placed(self, split: Split, wanted: Iterable[np.ndarray]) -> Iterator[int]:
         """Put the images at each of the wanted rows where steps read them; gives how many there are."""
         pinned_for = self._device if self._on_gpu else None
-        for pieces in decoded(self._splits[split], wanted, self._workers, pinned_for=pinned_for):
-            if self._on_gpu:
-                yield self._copied(pieces)
-            else:
-                width = sum(map(len, pieces))
-                torch.cat(pieces, out=self._images[:width])
-                yield width
+        stream = decoded(self._splits[split], wanted, self._workers, pinned_for=pinned_for)
+        with contextlib.closing(stream):
+            for pieces in stream:
+                if self._on_gpu:
+                    yield self._copied(pieces)
+                else:
+                    width = sum(map(len, pieces))
+                    torch.cat(pieces, out=self._images[:width])
+                    yield width
 
     def _copied(self, pieces: list[torch.Tensor]) -> int:
         """Queue the copies of a batch behind the step that is running; waits for the one before that."""
