@@ -50,6 +50,8 @@ class Cache:
     def get(self, name: str) -> pa.Buffer | None:
         """The file's content, if a copy is here and is what its name says."""
         path = self._directory / name
+        if not self._size:
+            return None
         try:
             content = read_bytes(path)
             if content_digest(content) == digest_in(name):

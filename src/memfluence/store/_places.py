@@ -29,8 +29,8 @@ class Place(Protocol):
     def read(self, path: Any, most: int | None = None) -> pa.Buffer:
         """A file's bytes, or the first of them."""
 
-    def read_all(self, paths: Iterable[Any]) -> Iterator[tuple[Any, Callable[[], pa.Buffer]]]:
-        """Many files, in order; call what comes with each path for its bytes."""
+    def read_all(self, paths: Iterable[Any], *, fresh: bool = False) -> Iterator[tuple[Any, Callable[[], pa.Buffer]]]:
+        """Many files, in order; call what comes with each path for its bytes. `fresh`: not from a cache."""
 
     def publish(self, path: Any, content: bytes, *, replace: bool, patience: float | None = None) -> bool:
         """Write a file that appears whole. With `replace` false one that is there stays, and the answer is False."""
@@ -67,7 +67,7 @@ class LocalPlace:
         with pa.OSFile(str(path)) as file:
             return file.read_buffer(most)
 
-    def read_all(self, paths: Iterable[Path]) -> Iterator[tuple[Path, Callable[[], pa.Buffer]]]:
+    def read_all(self, paths: Iterable[Path], *, fresh: bool = False) -> Iterator[tuple[Path, Callable[[], pa.Buffer]]]:
         return ((path, partial(read_bytes, path)) for path in paths)
 
     def publish(self, path: Path, content: bytes, *, replace: bool, patience: float | None = None) -> bool:

@@ -30,7 +30,7 @@ __all__ = ["RemotePlace"]
 
 T = TypeVar("T")
 
-_AT_ONCE = 16  # requests
+_AT_ONCE = 8  # requests, and segments in memory ahead of who reads them
 _PATIENCE = 60.0  # seconds that a call is tried again; $MEMFLUENCE_PATIENCE
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 8.0
 _NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|NoSuchBucket|bucket does not exist|Bucket '[^']*' not found", re.IGNORECASE)
@@ -42,6 +42,7 @@ _REFUSED = re.compile(
 )
 _ELSEWHERE = re.compile(r"PERMANENT_REDIRECT|AUTHORIZATION_HEADER_MALFORMED|HTTP status 30\d", re.IGNORECASE)
 _MISUSED = re.compile(r"HTTP status 4(?!08|29)\d\d|INVALID_BUCKET|InvalidBucketName", re.IGNORECASE)
+_NEVER = (TypeError, ValueError, AttributeError, NotImplementedError, ImportError)
 
 
 class RemotePlace:
@@ -65,9 +66,9 @@ class RemotePlace:
     def _key(self, path: Uri) -> str:
         return f"{self._opened[1].rstrip('/')}/{path.path}".rstrip("/")
 
-    def read(self, path: Uri, most: int | None = None) -> pa.Buffer:
+    def read(self, path: Uri, most: int | None = None, *, fresh: bool = False) -> pa.Buffer:
         digest = digest_in(path.name) if most is None else None
-        if digest is not None and (copy := self._cache.get(path.name)) is not None:
+        if digest is not None and not fresh and (copy := self._cache.get(path.name)) is not None:
             return copy
         content = self._patiently(f"reading {path}", partial(self._get, self._key(path), most))
         if digest is None:
@@ -78,14 +79,14 @@ class RemotePlace:
             self._cache.put(path.name, content)
         return content
 
-    def read_all(self, paths: Iterable[Uri]) -> Iterator[tuple[Uri, Callable[[], pa.Buffer]]]:
+    def read_all(self, paths: Iterable[Uri], *, fresh: bool = False) -> Iterator[tuple[Uri, Callable[[], pa.Buffer]]]:
         """Some files ahead are read while the caller looks at one."""
         _ = self._opened
         ahead: deque[tuple[Uri, Future[pa.Buffer]]] = deque()
         with ThreadPoolExecutor(_AT_ONCE) as readers:
             try:
                 for path in paths:
-                    ahead.append((path, readers.submit(self.read, path)))
+                    ahead.append((path, readers.submit(partial(self.read, path, fresh=fresh))))
                     if len(ahead) > _AT_ONCE:
                         there, reading = ahead.popleft()
                         yield there, reading.result
@@ -103,7 +104,10 @@ class RemotePlace:
         """
         if not replace and self.is_file(path):
             return False
-        self._patiently(f"writing {path}", partial(self._put, self._key(path), content), patience)
+        try:
+            self._patiently(f"writing {path}", partial(self._put, self._key(path), content), patience)
+        except FileNotFoundError as error:  # how some file systems say that there is no bucket
+            raise StoreError(f"Failed writing {path}: {self._no_bucket()}") from error
         if digest_in(path.name) is not None:
             self._cache.put(path.name, content)
         return True
@@ -210,7 +214,7 @@ class RemotePlace:
             )
         if _ELSEWHERE.search(text):
             return f"{self._root.root} is in another region ({_short(error)}); add ?region=... to the URI."
-        if _MISUSED.search(text) or isinstance(error, TypeError | ValueError | AttributeError | NotImplementedError):
+        if _MISUSED.search(text) or isinstance(error, _NEVER):
             return f"{_short(error)}; check how the URI is written."
         return None
 
