@@ -38,8 +38,8 @@ def run(
 
     `dataset` is a name ("digits", "npz:FILE", ...), a `Dataset`, or arrays (x_train, y_train, x_test, y_test).
     `learner` is a built-in name, "file.py:attribute", a scikit-learn estimator, a function train(x, y, seed) ->
-    predict, or what `memfluence.network` makes of a torch module. `out` is the run's directory (runs/NAME if left out);
-    an equal run that is there is resumed, a different one is refused.
+    predict, or what `memfluence.network` makes of a torch module. `out` is the run's directory (runs/NAME if left out)
+    or a URI (s3://bucket/run); an equal run that is there is resumed, a different one is refused.
 
     `groups` keeps or leaves out whole groups: an array of one value per training example, a .npy file of one, "class",
     or the name of an attribute of the data; `keep` is then the fraction of the groups.

@@ -16,6 +16,7 @@ __all__ = [
     "RunMismatchError",
     "StoreError",
     "TrialsFailedError",
+    "UnreachableError",
 ]
 
 
@@ -49,6 +50,10 @@ class RunMismatchError(InputError):
 
 class StoreError(MemfluenceError):
     """The run's directory cannot be read or written, or its records contradict each other."""
+
+
+class UnreachableError(StoreError):
+    """The storage of a run does not answer; it may again later."""
 
 
 class EngineError(MemfluenceError):

@@ -20,7 +20,7 @@ from memfluence.errors import DesignError, InputError, Interrupted, MemfluenceWa
 from memfluence.learners import Learner
 from memfluence.progress import ProgressListener, Silent
 from memfluence.records import EXTRA_COLUMNS, canonical_json
-from memfluence.store import RunInfo, TrialStore, segment_columns
+from memfluence.store import Location, RunInfo, TrialStore, locate, segment_columns
 
 __all__ = [
     "DEFAULT_CHECKPOINT_EVERY",
@@ -47,7 +47,7 @@ class Campaign:
     learner: Learner
     design: Design
     info: RunInfo
-    out: Path
+    out: Location
     device: str
     groups: designs.Groups | None = None
 
@@ -64,7 +64,7 @@ def prepare(
     known_by: int | None = None,
     groups: Any = None,
     seed: int = 0,
-    out: str | Path | None = None,
+    out: str | Location | None = None,
     device: str = "auto",
     record: Collection[str] = (),
 ) -> Campaign:
@@ -259,9 +259,9 @@ def _check_device(device: str) -> None:
             raise InputError("No CUDA device was found; use --device cpu, or check the driver and the torch build.")
 
 
-def _run_directory(out: str | Path | None, dataset: Dataset, learner: Learner) -> Path:
+def _run_directory(out: str | Location | None, dataset: Dataset, learner: Learner) -> Location:
     if out is not None:
-        return Path(out)
+        return locate(out)
     short = "".join(c if c.isalnum() else "-" for c in dataset.name.partition("?")[0]).strip("-")
     source, _, path = dataset.name.partition(":")
     if path:

@@ -29,7 +29,7 @@ from memfluence.estimators import (
 from memfluence.records import Trials
 from memfluence.run_display import run_html
 from memfluence.run_findings import RunFindings
-from memfluence.store import RunInfo, TrialStore
+from memfluence.store import Location, RunInfo, TrialStore, folder_for
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,8 +64,14 @@ class Run(RunFindings):
             return run_html(status, None, str(error))
 
     @property
-    def path(self) -> Path:
+    def path(self) -> Location:
+        """The run's directory, or its URI."""
         return self.store.path
+
+    @property
+    def folder(self) -> Path:
+        """Where what is made of the run goes unless told otherwise: into its directory; of a remote one runs/NAME."""
+        return folder_for(self.path)
 
     @property
     def info(self) -> RunInfo:
@@ -287,6 +293,6 @@ class Run(RunFindings):
         return write_report(self, Path(out), dataset=dataset, keep=keep, **options)
 
 
-def open_run(path: str | Path, *, memory: str | int | None = None) -> Run:
-    """A run that is on disk; `memory="2GB"` caps what the process may hold."""
-    return Run(TrialStore.open(Path(path)), memory=memory)
+def open_run(path: str | Location, *, memory: str | int | None = None) -> Run:
+    """The run in a directory, or at a URI such as s3://bucket/run; `memory="2GB"` caps what the process may hold."""
+    return Run(TrialStore.open(path), memory=memory)

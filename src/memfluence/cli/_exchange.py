@@ -27,7 +27,12 @@ def import_(
             metavar="FILE...", help="Trials files (.npz), or folders of the authors' release.", show_default=False
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Directory of the run: new, or one to join.", show_default=False)],
+    out: Annotated[
+        str,
+        typer.Option(
+            "--out", metavar="RUN", help="Directory or URI of a run: new, or one to join.", show_default=False
+        ),
+    ],
     dataset: DatasetOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -92,9 +97,9 @@ def export(
 
 
 def compare(
-    first: Annotated[Path, typer.Argument(metavar="RUN", help="A run, or a published .npz.", show_default=False)],
+    first: Annotated[str, typer.Argument(metavar="RUN", help="A run, or a published .npz.", show_default=False)],
     second: Annotated[
-        Path | None, typer.Argument(metavar="[OTHER]", help="Another run, or a published .npz.", show_default=False)
+        str | None, typer.Argument(metavar="[OTHER]", help="Another run, or a published .npz.", show_default=False)
     ] = None,
     mem: MemOption = 0.25,
     infl: InflOption = 0.15,

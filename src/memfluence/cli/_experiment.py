@@ -31,7 +31,7 @@ OutOption = Annotated[
 ]
 
 
-def do(name: str, runs: Sequence[Path], out: Path | None, **options: Any) -> "tuple[Result, Path]":
+def do(name: str, runs: Sequence[str], out: Path | None, **options: Any) -> "tuple[Result, Path]":
     """Do an experiment; gives its result and where it was saved."""
     from memfluence.experimenting import directory_of, experiment
     from memfluence.runs import open_run
@@ -41,9 +41,7 @@ def do(name: str, runs: Sequence[Path], out: Path | None, **options: Any) -> "tu
         return experiment(name, *opened, out=out, **options), directory_of(name, opened, out)
 
 
-def train(
-    name: str, runs: Sequence[Path], out: Path | None, quiet: bool, set_: list[str] | None, **options: Any
-) -> Any:
+def train(name: str, runs: Sequence[str], out: Path | None, quiet: bool, set_: list[str] | None, **options: Any) -> Any:
     """`do`, for an experiment that trains models."""
     from memfluence.engines import THREAD_VARIABLES
 

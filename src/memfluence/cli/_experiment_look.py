@@ -1,6 +1,5 @@
 """Commands of experiments that read runs: `examples`, `histogram`, `pairs`, `consistency` and `thresholds`."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -120,7 +119,7 @@ def pairs(
 def consistency(
     run: RunArgument,
     others: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Argument(metavar="[OTHER...]", help="Other runs of the same data.", show_default=False),
     ] = None,
     mem: MemOption = 0.25,

@@ -37,7 +37,9 @@ __all__ = [
     "settings",
 ]
 
-RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="Directory of a run.", show_default=False)]
+RunArgument = Annotated[  # text: a Path would make s3:/bucket of s3://bucket
+    str, typer.Argument(metavar="RUN", help="Directory of a run, or its URI (s3://bucket/run).", show_default=False)
+]
 DatasetArgument = Annotated[
     str,
     typer.Argument(

@@ -14,7 +14,12 @@ if TYPE_CHECKING:
 __all__ = ["report", "serve"]
 
 OutOption = Annotated[
-    Path | None, typer.Option("--out", help="Folder of the explorer.  [default: RUN/report]", show_default=False)
+    Path | None,
+    typer.Option(
+        "--out",
+        help="Folder of the explorer.  [default: RUN/report; of a remote run runs/NAME/report]",
+        show_default=False,
+    ),
 ]
 DataOption = Annotated[
     str | None,
@@ -37,8 +42,9 @@ def report(
     """
     from memfluence.runs import open_run
 
-    folder = out or run / "report"
-    page = _write(open_run(run, memory=memory), folder, data, keep)
+    opened = open_run(run, memory=memory)
+    folder = out or opened.folder / "report"
+    page = _write(opened, folder, data, keep)
     files = [file.stat().st_size for file in folder.rglob("*") if file.is_file()]
     if json:
         as_json({"page": str(page), "files": len(files), "bytes": sum(files)})
@@ -63,7 +69,7 @@ def serve(
     from memfluence.runs import open_run
 
     opened = open_run(run, memory=memory)
-    folder = out or run / "report"
+    folder = out or opened.folder / "report"
     if not is_current(opened, folder, dataset=data, keep=keep):
         _write(opened, folder, data, keep)
     with ReportServer(folder, host, port) as server:

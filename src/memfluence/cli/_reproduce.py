@@ -33,10 +33,10 @@ def reproduce(
         ),
     ] = None,
     run: Annotated[
-        Path | None, typer.Option("--run", metavar="RUN", help="Trials that are there already.", show_default=False)
+        str | None, typer.Option("--run", metavar="RUN", help="Trials that are there already.", show_default=False)
     ] = None,
     second_run: Annotated[
-        Path | None,
+        str | None,
         typer.Option("--second-run", metavar="RUN", help="The same of another network.", show_default=False),
     ] = None,
     only: Annotated[

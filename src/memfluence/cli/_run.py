@@ -4,7 +4,6 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -45,7 +44,13 @@ def run(
     groups: GroupsOption = None,
     seed: SeedOption = 0,
     out: Annotated[
-        Path | None, typer.Option(help="Directory of the run.  [default: runs/DATASET-LEARNER]", show_default=False)
+        str | None,
+        typer.Option(
+            "--out",
+            metavar="RUN",
+            help="Directory of the run, or a URI such as s3://bucket/run.  [default: runs/DATASET-LEARNER]",
+            show_default=False,
+        ),
     ] = None,
     engine: Annotated[
         str | None, typer.Option(help="local or processes.  [default: by --workers]", show_default=False)
@@ -143,7 +148,7 @@ def plan(
     record: RecordOption = "",
     pilot: Annotated[bool, typer.Option(help="Train a few models to learn how long one takes.")] = True,
     run: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--run", metavar="RUN", help="Plan more trials of this run, from those it has.", show_default=False
         ),
@@ -225,7 +230,7 @@ def _refuse(context: typer.Context, names: Iterable[str], why: str) -> None:
         raise InputError(f"{why} {', '.join(given)}.")
 
 
-def _plan_more(path: Path, targets: dict[str, Any], memory: str | None, json: bool) -> None:
+def _plan_more(path: str, targets: dict[str, Any], memory: str | None, json: bool) -> None:
     from memfluence.runs import open_run
 
     found = open_run(path, memory=memory).trials_needed(**targets)

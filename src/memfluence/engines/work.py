@@ -4,7 +4,6 @@ import platform
 import traceback
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from memfluence.datasets import Dataset
 from memfluence.designs import Design
@@ -13,7 +12,7 @@ from memfluence.engines.events import Emit, Note, SegmentWritten, TrialDone, Tri
 from memfluence.errors import MemfluenceError
 from memfluence.learners import Learner, Resumable
 from memfluence.records import Failure, Outcome, Trial
-from memfluence.store import SegmentWriter, TrialStore
+from memfluence.store import Location, SegmentWriter, TrialStore
 
 __all__ = ["Group", "GroupRunner", "Work", "groups_of"]
 
@@ -33,7 +32,7 @@ class Work:
     dataset: Dataset
     learner: Learner
     design: Design
-    run: Path
+    run: Location  # a path, or a URI that workers elsewhere can open
     group_size: int
     record: tuple[str, ...]
     device: str
@@ -55,8 +54,8 @@ class GroupRunner:
         self._work = work
         self._emit = emit
         self._store = TrialStore.open(work.run)
-        self._writer = SegmentWriter(self._store, self._stored)
-        self._checkpoints = self._store.checkpoints(work.checkpoint_every, lambda message: emit(Note(message)))
+        self._writer = SegmentWriter(self._store, self._stored, self._say)
+        self._checkpoints = self._store.checkpoints(work.checkpoint_every, self._say)
         self._learner = work.learner
         if isinstance(work.learner, Resumable):
             self._learner = work.learner.resuming(self._checkpoints if work.checkpoint_every else None, emit)
@@ -67,7 +66,7 @@ class GroupRunner:
 
     def __exit__(self, *_: object) -> None:
         with uninterrupted():
-            self._writer.flush()
+            self._writer.close()
 
     def run(self, group: Group) -> None:
         """Train the group; a learner that raises costs its own trials only."""
@@ -89,7 +88,10 @@ class GroupRunner:
         else:
             self._fail(left, "the learner gave no outcome for this trial", "")
 
-    def _stored(self, path: Path, trials: tuple[int, ...]) -> None:
+    def _say(self, message: str) -> None:
+        self._emit(Note(message))
+
+    def _stored(self, path: Location, trials: tuple[int, ...]) -> None:
         self._checkpoints.remove(trials)
         self._emit(SegmentWritten(path=str(path), trials=trials))
 

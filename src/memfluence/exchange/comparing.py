@@ -12,7 +12,7 @@ from memfluence.exchange.finding_again import FoundAgain, found_again
 from memfluence.exchange.published import Published, read_published
 from memfluence.findings.agreement import Agreement
 from memfluence.runs import Run, open_run
-from memfluence.store import RUN_FILE
+from memfluence.store import RUN_FILE, locate
 
 __all__ = ["Comparison", "compare", "compared"]
 
@@ -97,8 +97,10 @@ def compared(
 def _operand(given: Run | Path | str) -> Run | Published:
     if isinstance(given, Run):
         return given
-    path = Path(given)
-    return open_run(path) if path.is_dir() or (path / RUN_FILE).exists() else read_published(path)
+    path = locate(given)
+    if isinstance(path, Path) and not path.is_dir() and not (path / RUN_FILE).exists():
+        return read_published(path)
+    return open_run(path)
 
 
 def _score_summary(published: Published, mem: float) -> dict[str, Any]:

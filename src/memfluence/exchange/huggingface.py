@@ -17,7 +17,7 @@ from memfluence.datasets import Dataset, short_name, to_images
 from memfluence.errors import InputError
 from memfluence.estimators.counts import column_counts
 from memfluence.runs import Run
-from memfluence.store import write_whole
+from memfluence.store import refuse_uri, write_whole
 
 __all__ = ["export_huggingface"]
 
@@ -45,7 +45,9 @@ def export_huggingface(run: Run, path: Path, dataset: str | None = None, keep: f
     """Write the folder; the data are loaded from where the run says, or from `dataset`."""
     import pyarrow as pa
 
-    if path.is_file() or (path.is_dir() and any(path.iterdir()) and not (path / "data" / "train.parquet").is_file()):
+    if refuse_uri(path).is_file() or (
+        path.is_dir() and any(path.iterdir()) and not (path / "data" / "train.parquet").is_file()
+    ):
         raise InputError(f"{path} is there already and is no such folder; give another name.")
     data = run.dataset(dataset)
     scores = run.memorization_columns(keep)

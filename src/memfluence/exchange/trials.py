@@ -7,13 +7,13 @@ from pathlib import Path
 from memfluence.datasets import load
 from memfluence.errors import InputError
 from memfluence.runs import Run
-from memfluence.store import Imported, Labels, TrialsFile, unpack, write_trials_file
+from memfluence.store import Imported, Labels, Location, TrialsFile, locate, unpack, write_trials_file
 from memfluence.store import import_trials as _import
 
 __all__ = ["export_trials", "import_trials"]
 
 
-def import_trials(paths: Iterable[str | Path], out: str | Path, *, dataset: str | None = None) -> Imported:
+def import_trials(paths: Iterable[str | Path], out: str | Location, *, dataset: str | None = None) -> Imported:
     """Make a run of trials files (or folders of the authors' release), or join them to the run at `out`.
 
     `dataset` names the data they are about: needed where a file has no labels, and it lets a report show the examples.
@@ -22,7 +22,7 @@ def import_trials(paths: Iterable[str | Path], out: str | Path, *, dataset: str 
     if dataset is not None:
         data = load(dataset)
         labels = Labels(data.labels("train"), data.labels("test"), data.name, data.fingerprint, data.class_names)
-    return _import([Path(path) for path in paths], Path(out), labels)
+    return _import([Path(path) for path in paths], locate(out), labels)
 
 
 def export_trials(run: Run, path: str | Path) -> None:

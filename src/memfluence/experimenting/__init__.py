@@ -18,7 +18,7 @@ from memfluence.experimenting._training import Training, begun, only, saved_plan
 from memfluence.experiments import Result
 from memfluence.report.experiments import save_figures
 from memfluence.runs import Run, open_run
-from memfluence.store import write_whole
+from memfluence.store import refuse_uri, write_whole
 
 __all__ = ["LINEAR_AT_ONCE", "Training", "begun", "directory_of", "experiment", "save"]
 
@@ -48,8 +48,8 @@ def experiment(name: str, *runs: str | Path | Run, out: str | Path | None = None
 def directory_of(name: str, runs: list[Run], out: str | Path | None) -> Path:
     """Where the result of an experiment goes."""
     if out is not None:
-        return Path(out)
-    return runs[0].path / "experiments" / name if runs else Path("runs") / name
+        return refuse_uri(Path(out))
+    return runs[0].folder / "experiments" / name if runs else Path("runs") / name
 
 
 def save(result: Result, directory: Path) -> list[Path]:

@@ -20,6 +20,7 @@ from memfluence.reproducing._report import write_report
 from memfluence.reproducing._subjects import TRAINED, chosen_parts, data_of, subject_of
 from memfluence.reproducing._table import in_words
 from memfluence.runs import Run, open_run
+from memfluence.store import refuse_uri
 
 __all__ = ["in_words", "reproduce"]
 
@@ -61,7 +62,7 @@ def reproduce(
     subject, given = subject_of(name), seconds_of(budget or subject_of(name).budget)
     train = train and given > 0
     wanted = chosen_parts(subject, only)
-    where = Path(out) if out is not None else Path("runs") / f"reproduce-{name}"
+    where = refuse_uri(Path(out)) if out is not None else Path("runs") / f"reproduce-{name}"
     needless = run is not None or not train  # the run may say where its data are; without training they may be missing
     spec = None if data is None and needless and name != "digits" else data_of(subject, data)
     clock = Until(Progress() if progress else Silent(), time.monotonic() + given)

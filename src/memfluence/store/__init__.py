@@ -1,9 +1,10 @@
-"""The store: a directory of immutable Parquet segments and one `run.json`. The only thing that lasts."""
+"""The store: immutable Parquet segments and one `run.json`, here or elsewhere. The only thing that lasts."""
 
 from memfluence.store._files import file_errors, write_whole
 from memfluence.store.bits import unpack
 from memfluence.store.checkpoints import CheckpointFiles, StoredCheckpoint
 from memfluence.store.importing import Imported, Labels, import_trials
+from memfluence.store.locations import Location, Uri, folder_for, locate, refuse_uri
 from memfluence.store.run_file import FORMAT, RUN_FILE, RunInfo, differences, segment_columns
 from memfluence.store.store import Damage, Scan, TrialStore
 from memfluence.store.trials_file import TrialsFile, write_trials_file
@@ -16,15 +17,20 @@ __all__ = [
     "Damage",
     "Imported",
     "Labels",
+    "Location",
     "RunInfo",
     "Scan",
     "SegmentWriter",
     "StoredCheckpoint",
     "TrialStore",
     "TrialsFile",
+    "Uri",
     "differences",
     "file_errors",
+    "folder_for",
     "import_trials",
+    "locate",
+    "refuse_uri",
     "segment_columns",
     "unpack",
     "write_trials_file",

@@ -1,21 +1,22 @@
 """`examples-DIGEST.parquet`: the labels (and names) of all examples, so that a run can be read without its data."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from memfluence.errors import StoreError
-from memfluence.store._arrow import as_array, content_digest, open_parquet, read_bytes, read_columns
-from memfluence.store._files import file_errors, publish
+from memfluence.store._arrow import as_array, content_digest, open_parquet, read_columns
+from memfluence.store._files import file_errors
+from memfluence.store._places import place_of
+from memfluence.store.locations import Location
 
 __all__ = ["has_groups", "read_groups", "read_ids", "read_labels", "write_examples"]
 
 
 def write_examples(
-    directory: Path,
+    directory: Location,
     y_train: np.ndarray,
     y_test: np.ndarray,
     train_ids: Sequence[str] | None = None,
@@ -42,11 +43,11 @@ def write_examples(
     pq.write_table(pa.table(columns), sink, compression="zstd", write_page_checksum=True)
     content = sink.getvalue().to_pybytes()
     name = f"examples-{content_digest(content)}.parquet"
-    publish(directory / name, content, replace=False)
+    place_of(directory).publish(directory / name, content, replace=False)
     return name
 
 
-def read_labels(path: Path) -> tuple[np.ndarray, np.ndarray]:
+def read_labels(path: Location) -> tuple[np.ndarray, np.ndarray]:
     """Codes of the training and of the test labels."""
     table = _read(path, ["split", "label"])
     is_train = as_array(table["split"]) == "train"
@@ -54,7 +55,7 @@ def read_labels(path: Path) -> tuple[np.ndarray, np.ndarray]:
     return labels[is_train], labels[~is_train]
 
 
-def read_ids(path: Path) -> tuple[np.ndarray, np.ndarray] | None:
+def read_ids(path: Location) -> tuple[np.ndarray, np.ndarray] | None:
     """Names of the training and of the test examples, where their source has them."""
     with open_parquet(_verified(path)) as file:
         if "id" not in file.schema_arrow.names:
@@ -65,13 +66,13 @@ def read_ids(path: Path) -> tuple[np.ndarray, np.ndarray] | None:
     return names[is_train], names[~is_train]
 
 
-def has_groups(path: Path) -> bool:
+def has_groups(path: Location) -> bool:
     """Whether the examples are in groups."""
     with open_parquet(_verified(path)) as file:
         return "group" in file.schema_arrow.names
 
 
-def read_groups(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
+def read_groups(path: Location) -> tuple[np.ndarray, tuple[str, ...]]:
     """The code of each training example's group, and the groups' names."""
     table = _read(path, ["split", "group", "group_name"])
     is_train = as_array(table["split"]) == "train"
@@ -80,15 +81,15 @@ def read_groups(path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
     return codes, tuple(as_array(table["group_name"])[is_train][first].tolist())
 
 
-def _read(path: Path, columns: list[str]) -> pa.Table:
+def _read(path: Location, columns: list[str]) -> pa.Table:
     with open_parquet(_verified(path)) as file:
         return read_columns(file, columns)
 
 
-def _verified(path: Path) -> pa.Buffer:
+def _verified(path: Location) -> pa.Buffer:
     """The file's content, verified against the digest in its name."""
     with file_errors(f"reading {path}"):
-        content = read_bytes(path)
+        content = place_of(path).read(path)
     if content_digest(content) != path.stem.rpartition("-")[2]:
         raise StoreError(f"{path} is torn or altered; restore it from a copy of the run.")
     return content

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from memfluence.errors import InputError, StoreError
+from memfluence.store.locations import refuse_uri
 
 __all__ = ["PARTIAL_PREFIX", "file_errors", "publish", "remove_stale_partials", "write_whole"]
 
@@ -53,7 +54,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
     What was there before stays until all of the new content is on the disk.
     """
-    if path.is_dir():
+    if refuse_uri(path).is_dir():
         raise InputError(f"{path} is a directory; name a file.")
     with file_errors(f"writing {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,13 +1,13 @@
 """From many segments to one table of trials: in order, each once, refusing two different records of one trial."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
 from memfluence.errors import StoreError
 from memfluence.records import Trials
 from memfluence.store.bits import packed_width
+from memfluence.store.locations import Location
 from memfluence.store.segments import Segment
 
 __all__ = ["merge"]
@@ -15,7 +15,7 @@ __all__ = ["merge"]
 _COLUMNS = ("mask", "train_correct", "test_correct")
 
 
-def merge(parts: Sequence[tuple[Path, Segment]], n_train: int, n_test: int, repeats: int) -> Trials:
+def merge(parts: Sequence[tuple[Location, Segment]], n_train: int, n_test: int, repeats: int) -> Trials:
     if not parts:
         return Trials(
             np.empty(0, np.int64),

@@ -4,24 +4,28 @@
 
 They are no results: nothing is read from them but by the learner that wrote them, and each is deleted as soon as its
 trial's outcome is stored. One that is damaged, of another run or made with other versions is passed over with a note.
+In a remote run they are objects like all else, so that any machine can go on with them.
 """
 
-import hashlib
 import json
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
+
+import pyarrow as pa
 
 from memfluence.errors import StoreError
-from memfluence.store._files import file_errors, publish
+from memfluence.store._arrow import content_digest
+from memfluence.store._places import place_of
+from memfluence.store.locations import Location
 
 __all__ = ["CheckpointFiles", "StoredCheckpoint"]
 
 _FORMAT = 1
 _LONGEST_HEADER = 65536
+_SUFFIX = ".checkpoint"
+_PATIENCE = 5.0  # seconds that a remote checkpoint may keep its trial waiting; it is no result
 
 
 @dataclass(frozen=True)
@@ -35,24 +39,24 @@ class CheckpointFiles:
     """The checkpoints of one run. Each file appears whole or not at all."""
 
     def __init__(
-        self, directory: Path, identity: Mapping[str, str], every: float, note: Callable[[str], None] | None = None
+        self, directory: Location, identity: Mapping[str, str], every: float, note: Callable[[str], None] | None = None
     ) -> None:
         self.every = every
-        self._directory, self._identity = directory, dict(identity)
+        self._directory, self._place, self._identity = directory, place_of(directory), dict(identity)
         self._note = note or (lambda message: None)
-        self._there = {int(path.stem) for path in directory.glob("*.checkpoint") if path.stem.isdigit()}
+        names = (name.removesuffix(_SUFFIX) for name in self._place.names(directory) if name.endswith(_SUFFIX))
+        self._there = {int(name) for name in names if name.isdigit()}
 
     def load(self, trial: int, made_with: Mapping[str, str]) -> bytes | None:
         """What `save` was given last, if it was in this run and with the same `made_with`."""
         try:
-            with self._path(trial).open("rb") as file:
-                header, content = _read_header(file), file.read()
+            header, content = _parts(self._place.read(self._path(trial)))
             self._check(header, trial, made_with)
-            if _digest(content) != header["digest"]:
+            if content_digest(content) != header["digest"]:
                 raise ValueError("it is damaged")
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, StoreError) as error:
             self._note(f"The checkpoint of trial {trial} is not used, because {error}; the trial starts over.")
             return None
         return content
@@ -65,12 +69,12 @@ class CheckpointFiles:
             "fraction": fraction,
             "run": self._identity,
             "made_with": dict(made_with),
-            "digest": _digest(content),
+            "digest": content_digest(content),
         }
         try:
-            with file_errors(f"creating {self._directory}"):
-                self._directory.mkdir(exist_ok=True)
-            publish(self._path(trial), json.dumps(header).encode() + b"\n" + content, replace=True)
+            self._place.make(self._directory)
+            whole = json.dumps(header).encode() + b"\n" + content
+            self._place.publish(self._path(trial), whole, replace=True, patience=_PATIENCE)
             self._there.add(trial)
         except StoreError as error:
             self._note(f"Trial {trial} goes on without a checkpoint. {error}")
@@ -78,19 +82,19 @@ class CheckpointFiles:
     def remove(self, trials: Iterable[int]) -> None:
         """Delete the checkpoints of these trials, where there are any."""
         for trial in self._there.intersection(trials):
-            with suppress(OSError):
-                self._path(trial).unlink(missing_ok=True)
+            with suppress(OSError, StoreError):
+                self._place.remove(self._path(trial), patience=_PATIENCE)
             self._there.discard(trial)
 
     def part_way(self, done: Iterable[int]) -> list[StoredCheckpoint]:
         """Trials of this run that are part-way and not among those done, ascending; damaged files are left out."""
         found = []
         for trial in sorted(self._there.difference(done)):
-            with suppress(OSError, ValueError), self._path(trial).open("rb") as file:
-                header = _read_header(file)
+            path = self._path(trial)
+            with suppress(OSError, ValueError):
+                header, _ = _parts(self._place.read(path, _LONGEST_HEADER))
                 self._check(header, trial, header["made_with"])
-                age = max(0.0, time.time() - self._path(trial).stat().st_mtime)
-                found.append(StoredCheckpoint(trial, float(header["fraction"]), age))
+                found.append(StoredCheckpoint(trial, float(header["fraction"]), self._place.age(path)))
         return found
 
     def _check(self, header: Mapping[str, Any], trial: int, made_with: Mapping[str, str]) -> None:
@@ -104,20 +108,18 @@ class CheckpointFiles:
             if there.get(name) != made_with.get(name):
                 raise ValueError(f"it was made with {name} {there.get(name)} (here it is {made_with.get(name)})")
 
-    def _path(self, trial: int) -> Path:
-        return self._directory / f"{trial:09d}.checkpoint"
+    def _path(self, trial: int) -> Location:
+        return self._directory / f"{trial:09d}{_SUFFIX}"
 
 
-def _read_header(file: BinaryIO) -> dict[str, Any]:
+def _parts(whole: pa.Buffer) -> tuple[dict[str, Any], bytes]:
+    """The header, and what follows it."""
+    first, _, rest = whole.to_pybytes().partition(b"\n")
     try:
-        header = json.loads(file.readline(_LONGEST_HEADER))
+        header = json.loads(first[:_LONGEST_HEADER])
         is_whole = {"format", "trial", "fraction", "run", "made_with", "digest"} <= header.keys()
     except (ValueError, AttributeError):
         is_whole = False
     if not is_whole:
         raise ValueError("it is damaged")
-    return dict(header)
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
+    return dict(header), rest

@@ -13,6 +13,8 @@ import numpy as np
 from memfluence.errors import InputError, RunMismatchError
 from memfluence.records import EXTRA_COLUMNS, Kind, digest
 from memfluence.store._numbering import number_trials
+from memfluence.store._places import place_of
+from memfluence.store.locations import Location
 from memfluence.store.run_file import FORMAT, RUN_FILE, RunInfo, info_from_json, segment_columns
 from memfluence.store.store import TrialStore
 from memfluence.store.trials_file import (
@@ -46,13 +48,13 @@ class Imported:
     already_there: int
 
 
-def import_trials(paths: Iterable[Path], out: Path, labels: Labels | None = None) -> Imported:
+def import_trials(paths: Iterable[Path], out: Location, labels: Labels | None = None) -> Imported:
     """Read all files, check that they belong together and to `out`, then write what `out` lacks."""
     given = [[_with_labels(file, labels) for file in _read(path)] for path in paths]
     files = [file for part in given for file in part]
     if not files:
         raise InputError("No trials files were given; name at least one.")
-    existing = TrialStore.open(out) if (out / RUN_FILE).exists() else None
+    existing = TrialStore.open(out) if place_of(out).is_file(out / RUN_FILE) else None
     info, y_train, y_test = _info_for(files, labels)
     if existing is not None:
         described = any(file.run is not None for file in files)
@@ -243,7 +245,7 @@ def _sizes(info: RunInfo) -> list[tuple[str, int | None]]:
     return [(kind.arm, kind.subset_size) for kind in info.kinds]
 
 
-def _check_rows(files: Sequence[TrialsFile], info: RunInfo, out: Path) -> None:
+def _check_rows(files: Sequence[TrialsFile], info: RunInfo, out: Location) -> None:
     """Every row must be of a kind that the run has, with as many kept examples; predictions must be its classes."""
     n_classes = len(info.dataset["classes"])
     for file in files:

@@ -3,12 +3,13 @@
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from memfluence.errors import InputError, StoreError
 from memfluence.records import EXTRA_COLUMNS, Kind, digest
-from memfluence.store._files import file_errors, publish
+from memfluence.store._files import file_errors
+from memfluence.store._places import place_of
+from memfluence.store.locations import Location
 
 __all__ = [
     "FORMAT",
@@ -85,20 +86,24 @@ def info_from_json(raw: Mapping[str, Any]) -> RunInfo:
     )
 
 
-def write_run_file(directory: Path, info: RunInfo, *, replace_existing: bool) -> bool:
+def write_run_file(directory: Location, info: RunInfo, *, replace_existing: bool) -> bool:
     """Publish run.json; False if another process created it first."""
     content = json.dumps(asdict(info), indent=2, ensure_ascii=False) + "\n"
-    return publish(directory / RUN_FILE, content.encode(), replace=replace_existing)
+    return place_of(directory).publish(directory / RUN_FILE, content.encode(), replace=replace_existing)
 
 
-def read_run_file(directory: Path) -> RunInfo:
-    path = directory / RUN_FILE
-    if not path.is_file():
-        raise InputError(f"There is no run at {directory}: it has no {RUN_FILE}. Make one with 'memfluence run'.")
+def read_run_file(directory: Location) -> RunInfo:
+    path, place = directory / RUN_FILE, place_of(directory)
     with file_errors(f"reading {path}"):
-        content = path.read_bytes()
+        try:
+            content = place.read(path)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            place.check(directory)
+            raise InputError(
+                f"There is no run at {directory}: it has no {RUN_FILE}. Make one with 'memfluence run'."
+            ) from None
     try:
-        raw = json.loads(content)
+        raw = json.loads(content.to_pybytes())
         if raw["format"] != FORMAT:
             raise StoreError(
                 f"{path} has the format {raw['format']}, but this memfluence reads format {FORMAT}; upgrade memfluence."

@@ -11,7 +11,6 @@ included, is found before anything is parsed; Parquet's page checksums are writt
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,10 @@ import pyarrow.parquet as pq
 
 from memfluence.errors import MemfluenceError
 from memfluence.records import Outcome
-from memfluence.store._arrow import as_array, content_digest, open_parquet, read_bytes, read_columns
+from memfluence.store._arrow import as_array, content_digest, open_parquet, read_columns
+from memfluence.store._places import place_of
 from memfluence.store.bits import pack, packed_width
+from memfluence.store.locations import Location
 
 __all__ = ["DamagedSegmentError", "Segment", "encode", "read", "segment_name", "trials_in"]
 
@@ -86,9 +87,16 @@ def segment_name(outcomes: Sequence[Outcome], content: bytes) -> str:
     return f"{min(numbers):09d}-{max(numbers):09d}-{len(numbers)}-{content_digest(content)}.parquet"
 
 
-def read(path: Path, identity: Mapping[str, str], widths: Mapping[str, int], *, extras: Sequence[str] = ()) -> Segment:
-    """Read and verify a segment. `widths` gives n_train and n_test, for the size of the bit columns."""
-    table = _verified_table(path, identity, ["trial", "kind", *_BITS, *extras])
+def read(
+    path: Location,
+    identity: Mapping[str, str],
+    widths: Mapping[str, int],
+    *,
+    extras: Sequence[str] = (),
+    content: pa.Buffer | None = None,
+) -> Segment:
+    """Read and verify a segment, or `content` read from it. `widths` gives n_train and n_test, for the bit columns."""
+    table = _verified_table(path, identity, ["trial", "kind", *_BITS, *extras], content)
     rows = table.num_rows
     bits = {}
     for name in _BITS:
@@ -108,14 +116,19 @@ def read(path: Path, identity: Mapping[str, str], widths: Mapping[str, int], *, 
     )
 
 
-def trials_in(path: Path, identity: Mapping[str, str], details: Sequence[str] = ()) -> dict[str, np.ndarray]:
+def trials_in(
+    path: Location, identity: Mapping[str, str], details: Sequence[str] = (), *, content: pa.Buffer | None = None
+) -> dict[str, np.ndarray]:
     """The trial numbers of a segment, and some of its small columns, after verifying all of its bytes."""
-    table = _verified_table(path, identity, ["trial", *details])
+    table = _verified_table(path, identity, ["trial", *details], content)
     return {name: as_array(table[name]) for name in ("trial", *details)}
 
 
-def _verified_table(path: Path, identity: Mapping[str, str], columns: list[str]) -> pa.Table:
-    content = read_bytes(path)
+def _verified_table(
+    path: Location, identity: Mapping[str, str], columns: list[str], content: pa.Buffer | None
+) -> pa.Table:
+    if content is None:
+        content = place_of(path).read(path)
     if content_digest(content) != path.stem.rpartition("-")[2]:
         raise DamagedSegmentError(f"{path} is torn or altered: its bytes do not match the digest in its name.")
     try:
@@ -139,7 +152,7 @@ def _binary(rows: np.ndarray) -> pa.Array:
     )
 
 
-def _from_binary(column: Any, dtype: np.dtype[Any], rows: int, width: int, path: Path) -> np.ndarray:
+def _from_binary(column: Any, dtype: np.dtype[Any], rows: int, width: int, path: Location) -> np.ndarray:
     if column.type != pa.binary(width * dtype.itemsize):
         raise DamagedSegmentError(f"{path} holds rows of {column.type}, not of {width * dtype.itemsize} bytes.")
     parts = []

@@ -1,4 +1,4 @@
-"""`TrialStore`: a run's directory. Append-only trial records; everything else is derived from them.
+"""`TrialStore`: a run's directory, here or in an object store. Append-only; everything else is derived from it.
 
     RUN/run.json                 what the run is
     RUN/examples-DIGEST.parquet  labels
@@ -13,20 +13,25 @@ trial that was written twice counts once.
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from memfluence.errors import InputError, RunMismatchError, StoreError
+from memfluence.errors import InputError, RunMismatchError, StoreError, UnreachableError
 from memfluence.records import Failure, Outcome, Trials
 from memfluence.store import segments
 from memfluence.store._examples import has_groups, read_groups, read_ids, read_labels, write_examples
-from memfluence.store._files import PARTIAL_PREFIX, file_errors, publish, remove_stale_partials
+from memfluence.store._files import file_errors
 from memfluence.store._merge import merge
+from memfluence.store._ours import check_is_ours, check_is_still_ours
+from memfluence.store._places import place_of
+from memfluence.store._unsent import keep_unsent, send_unsent, unsent_trials
 from memfluence.store.checkpoints import CheckpointFiles
+from memfluence.store.locations import Location, locate
 from memfluence.store.run_file import RUN_FILE, RunInfo, differences, read_run_file, write_run_file
 
 __all__ = ["Damage", "Scan", "TrialStore"]
@@ -34,7 +39,7 @@ __all__ = ["Damage", "Scan", "TrialStore"]
 
 @dataclass(frozen=True)
 class Damage:
-    path: Path
+    path: Location
     reason: str
 
 
@@ -49,20 +54,22 @@ class Scan:
 
 
 class TrialStore:
-    """One run on disk. Make one with `create` (which resumes an equal run) or `open`."""
+    """One run. Make one with `create` (which resumes an equal run) or `open`. `path` is a `Path`, or a `Uri`."""
 
-    def __init__(self, path: Path, info: RunInfo) -> None:
+    def __init__(self, path: Location, info: RunInfo) -> None:
         self.path = path
         self.info = info
+        self._place = place_of(path)
 
     @classmethod
-    def open(cls, path: Path | str) -> "TrialStore":
-        return cls(Path(path), read_run_file(Path(path)))
+    def open(cls, path: Location | str) -> "TrialStore":
+        location = locate(path)
+        return cls(location, read_run_file(location))
 
     @classmethod
     def create(
         cls,
-        path: Path | str,
+        path: Location | str,
         info: RunInfo,
         y_train: np.ndarray,
         y_test: np.ndarray,
@@ -74,19 +81,23 @@ class TrialStore:
         """A new run at `path`, or the equal run that is there, grown to `info.trials` if it had fewer.
 
         Refuses, without writing anything, a path that holds something else or a run that differs. A run that has
-        neither trials nor checkpoints yet has nothing to lose and becomes the one that is asked for. What an older
-        description of the learner does not say is taken from `described_before`.
+        neither trials nor checkpoints yet has nothing to lose and becomes the one that is asked for; not a remote one,
+        whose listing may be late. What an older description of the learner does not say is taken from
+        `described_before`.
         """
-        directory = Path(path)
-        _check_is_ours(directory)
-        is_empty = not any(any((directory / part).glob("[!.]*")) for part in ("trials", "checkpoints"))
-        if is_empty or not (directory / RUN_FILE).exists():
-            with file_errors(f"creating {directory}"):
-                for part in ("trials", "failures"):
-                    (directory / part).mkdir(parents=True, exist_ok=True)
+        directory = locate(path)
+        place = place_of(directory)
+        check_is_ours(place, directory)
+        is_new = not place.is_file(directory / RUN_FILE)
+        may_change = isinstance(directory, Path) and not any(
+            not name.startswith(".") for part in ("trials", "checkpoints") for name in place.names(directory / part)
+        )
+        if is_new or may_change:
+            for part in ("trials", "failures"):
+                place.make(directory / part)
             name = write_examples(directory, y_train, y_test, train_ids, test_ids, groups)
             complete = replace(info, dataset={**info.dataset, "examples": name})
-            if not write_run_file(directory, complete, replace_existing=False):
+            if not write_run_file(directory, complete, replace_existing=False) and may_change:
                 there = cls.open(directory)
                 if differences(there.info, complete) or there.info.group_size != complete.group_size:
                     there.forget_failures()
@@ -102,32 +113,48 @@ class TrialStore:
             write_run_file(directory, store.info, replace_existing=True)
         return store
 
-    def write(self, outcomes: Sequence[Outcome]) -> Path:
-        """Publish one segment."""
+    def write(self, outcomes: Sequence[Outcome], *, patience: float | None = None) -> Location:
+        """Publish one segment; storage elsewhere that does not answer is tried for so many seconds (a minute)."""
         content = segments.encode(outcomes, self.info.identity)
         path = self.path / "trials" / segments.segment_name(outcomes, content)
-        publish(path, content, replace=True)
+        self._place.publish(path, content, replace=True, patience=patience)
+        check_is_still_ours(self.path, self.info, path)
         return path
+
+    def keep(self, outcomes: Sequence[Outcome]) -> Path:
+        """Write one segment to this machine's disk, because the storage of the run does not answer."""
+        content = segments.encode(outcomes, self.info.identity)
+        return keep_unsent(self.path, segments.segment_name(outcomes, content), content)
+
+    def send_kept(self) -> None:
+        """Publish what was kept on this machine; raises, saying where it is, if the storage still does not answer."""
+        try:
+            send_unsent(self.path, self.info.identity)
+        except UnreachableError as error:
+            count, where = unsent_trials(self.path, self.info.identity)
+            raise UnreachableError(
+                f"{error} {count} trained trial(s) are kept in {where} on this machine; run the same command here to"
+                " send them."
+            ) from error
 
     def forget_failures(self) -> None:
         """Delete the notes of failed trials."""
         with file_errors(f"clearing {self.path / 'failures'}"):
-            for path in (self.path / "failures").glob("*.json"):
-                path.unlink(missing_ok=True)
+            for path in self._files("failures", ".json"):
+                self._place.remove(path)
 
     def write_failure(self, failure: Failure) -> None:
-        with file_errors(f"creating {self.path / 'failures'}"):
-            (self.path / "failures").mkdir(exist_ok=True)
+        self._place.make(self.path / "failures")
         path = self.path / "failures" / f"{failure.trial:09d}-{uuid.uuid4().hex[:8]}.json"
-        publish(path, (json.dumps(asdict(failure), indent=2) + "\n").encode(), replace=True)
+        self._place.publish(path, (json.dumps(asdict(failure), indent=2) + "\n").encode(), replace=True)
 
     def failures(self, done: Iterable[int] = ()) -> dict[int, Failure]:
         """Trials that failed and were not done since, by number."""
         finished = set(done)
         found: dict[int, Failure] = {}
-        for path in sorted((self.path / "failures").glob("*.json")):
+        for _, content in self._place.read_all(self._files("failures", ".json")):
             try:
-                failure = Failure(**json.loads(path.read_bytes()))
+                failure = Failure(**json.loads(content().to_pybytes()))
             except (OSError, ValueError, TypeError):
                 continue  # a failure's note is no result: the worst that its loss can do is run the trial again
             if failure.trial not in finished:
@@ -138,9 +165,9 @@ class TrialStore:
         """Verify every segment and list its trials; refuses two different records of one trial."""
         columns: list[dict[str, np.ndarray]] = []
         damaged: list[Damage] = []
-        for path in self._segment_paths():
+        for path, content in self._segments():
             try:
-                columns.append(segments.trials_in(path, self.info.identity, details))
+                columns.append(segments.trials_in(path, self.info.identity, details, content=content()))
             except FileNotFoundError:
                 continue  # set aside by another process just now
             except segments.DamagedSegmentError as error:
@@ -162,19 +189,18 @@ class TrialStore:
         """Move damaged segments out of the way; their trials count as not done."""
         for damage in damaged:
             with file_errors(f"setting {damage.path} aside"):
-                (self.path / "damaged").mkdir(exist_ok=True)
+                self._place.make(self.path / "damaged")
                 try:
-                    damage.path.rename(self.path / "damaged" / damage.path.name)
+                    self._place.move(damage.path, self.path / "damaged" / damage.path.name)
                 except FileNotFoundError:
                     continue  # another process did it first
 
     def clean(self) -> None:
-        """Delete half-written files of processes that are gone."""
-        with file_errors(f"cleaning {self.path}"):
-            remove_stale_partials(self.path)
-            remove_stale_partials(self.path / "trials")
-            remove_stale_partials(self.path / "failures")
-            remove_stale_partials(self.path / "checkpoints")
+        """Delete half-written files of processes that are gone, and send what they could not send."""
+        self.send_kept()
+        self._place.clean(self.path)
+        for part in ("trials", "failures", "checkpoints"):
+            self._place.clean(self.path / part)
 
     def checkpoints(self, every: float = 0.0, note: Callable[[str], None] | None = None) -> CheckpointFiles:
         """Where trials in training are kept; `note` is told why one is not used or cannot be written."""
@@ -182,12 +208,12 @@ class TrialStore:
 
     def read(self) -> tuple[Trials, tuple[Damage, ...]]:
         """All trials, ascending, each once, and the damaged segments that were left out."""
-        parts: list[tuple[Path, segments.Segment]] = []
+        parts: list[tuple[Location, segments.Segment]] = []
         damaged: list[Damage] = []
         sizes = {"n_train": self.info.n_train, "n_test": self.info.n_test}
-        for path in self._segment_paths():
+        for path, content in self._segments():
             try:
-                parts.append((path, segments.read(path, self.info.identity, sizes)))
+                parts.append((path, segments.read(path, self.info.identity, sizes, content=content())))
             except FileNotFoundError:
                 continue
             except segments.DamagedSegmentError as error:
@@ -202,7 +228,10 @@ class TrialStore:
                 f"{self.path} has no column {name!r}; make a run with --record {name.partition('_')[2] or name}."
             )
         sizes = {"n_train": self.info.n_train, "n_test": self.info.n_test}
-        found = [segments.read(path, self.info.identity, sizes, extras=[name]) for path in self._segment_paths()]
+        found = [
+            segments.read(path, self.info.identity, sizes, extras=[name], content=content())
+            for path, content in self._segments()
+        ]
         numbers, first = np.unique(np.concatenate([part.numbers for part in found]), return_index=True)
         return numbers, np.concatenate([part.extras[name] for part in found])[first]
 
@@ -234,29 +263,15 @@ class TrialStore:
             )
         return read_groups(self.path / str(self.info.dataset["examples"]))
 
-    def _segment_paths(self) -> list[Path]:
-        with file_errors(f"listing {self.path / 'trials'}"):
-            if not (self.path / "trials").is_dir():
-                raise StoreError(f"{self.path} has a {RUN_FILE} but no trials/ directory; restore it from a copy.")
-            return sorted((self.path / "trials").glob("[!.]*.parquet"))
+    def _segments(self) -> Iterator[tuple[Location, Callable[[], pa.Buffer]]]:
+        return self._place.read_all(self._segment_paths())
 
+    def _segment_paths(self) -> list[Location]:
+        if isinstance(self.path, Path) and not (self.path / "trials").is_dir():
+            raise StoreError(f"{self.path} has a {RUN_FILE} but no trials/ directory; restore it from a copy.")
+        return self._files("trials", ".parquet")
 
-def _check_is_ours(directory: Path) -> None:
-    """Refuse a path that holds anything but a run, or what a process that is just creating one has written so far."""
-    if directory.exists() and not directory.is_dir():
-        raise InputError(f"{directory} is a file; --out must name a directory for the run, new or of the same run.")
-    with file_errors(f"looking into {directory}"):
-        if not directory.exists() or (directory / RUN_FILE).exists():
-            return
-        strange = [entry.name for entry in directory.iterdir() if not _is_of_a_new_run(entry)]
-    if strange:
-        raise InputError(
-            f"{directory} holds other files ({', '.join(sorted(strange)[:3])}{', ...' if len(strange) > 3 else ''})"
-            f" and no {RUN_FILE}; --out must name a new or empty directory, or a run."
-        )
-
-
-def _is_of_a_new_run(entry: Path) -> bool:
-    if entry.name in ("trials", "failures") and entry.is_dir():
-        return not any(entry.iterdir()) or (entry.parent / RUN_FILE).exists()  # it may have been created just now
-    return entry.name.startswith(("examples-", PARTIAL_PREFIX, RUN_FILE))
+    def _files(self, part: str, suffix: str) -> list[Location]:
+        """Files of a part of the run, in the order of their names."""
+        names = self._place.names(self.path / part)
+        return [self.path / part / name for name in names if name.endswith(suffix) and not name.startswith(".")]

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from memfluence.errors import InputError, StoreError
-from memfluence.store import file_errors, write_whole
+from memfluence.store import file_errors, refuse_uri, write_whole
 
 __all__ = ["PAGE", "Folder", "check_place", "new_folder"]
 
@@ -77,7 +77,7 @@ def new_folder(out: Path) -> Iterator[Folder]:
 def check_place(out: Path) -> None:
     """Refuse a place that cannot take the page, before any work is done."""
     try:
-        if out.exists() and not out.is_dir():
+        if refuse_uri(out).exists() and not out.is_dir():
             raise InputError(f"{out} is a file, but a report is a directory; choose another --out.")
         if (out / PAGE).exists() and MARK not in _text_of(out / PAGE):
             raise InputError(f"{out / PAGE} was not written by memfluence and is left alone; choose another --out.")

@@ -1,0 +1,88 @@
+"""Copies of remote segments on this machine, and segments that could not be sent yet.
+
+    CACHE/segments/   immutable files by name; a name ends with the digest of the bytes, so it says all
+    CACHE/unsent/     trials that were trained while the storage did not answer, see `store._unsent`
+
+CACHE is $MEMFLUENCE_CACHE, or memfluence/ in $XDG_CACHE_HOME or ~/.cache. `segments/` may be deleted at any time; it
+holds about $MEMFLUENCE_CACHE_SIZE bytes (10 GiB; 0 for none) at most, and the least recently used go first.
+"""
+
+import os
+import re
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+
+from memfluence.errors import InputError
+from memfluence.store._arrow import content_digest, read_bytes
+
+__all__ = ["Cache", "cache_directory", "digest_in"]
+
+_SIZE = 10 * 2**30
+_NAME = re.compile(r"[A-Za-z0-9-]+-([0-9a-f]{32})\.parquet")
+
+
+def cache_directory() -> Path:
+    given = os.environ.get("MEMFLUENCE_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(given).expanduser() if given else Path(base) / "memfluence"
+
+
+def digest_in(name: str) -> str | None:
+    """The digest that a file's name ends with; None for files that may change."""
+    match = _NAME.fullmatch(name)
+    return match and match[1]
+
+
+class Cache:
+    """Copies of immutable files. A disk that takes none costs time later, and nothing else."""
+
+    def __init__(self) -> None:
+        given = os.environ.get("MEMFLUENCE_CACHE_SIZE", str(_SIZE))
+        if not given.isdigit():
+            raise InputError(f"MEMFLUENCE_CACHE_SIZE must be a number of bytes, 0 for no cache. Got {given!r} instead.")
+        self._size = int(given)
+        self._directory = cache_directory() / "segments"
+        self._added = self._size  # bytes since the directory was last measured; at first nothing is known
+
+    def get(self, name: str) -> pa.Buffer | None:
+        """The file's content, if a copy is here and is what its name says."""
+        path = self._directory / name
+        if not self._size:
+            return None
+        try:
+            content = read_bytes(path)
+            if content_digest(content) == digest_in(name):
+                os.utime(path)
+                return content
+            path.unlink(missing_ok=True)
+        except OSError:
+            pass
+        return None
+
+    def put(self, name: str, content: pa.Buffer | bytes) -> None:
+        size = len(memoryview(content))
+        if size > self._size:
+            return
+        with suppress(OSError):
+            self._directory.mkdir(parents=True, exist_ok=True)
+            partial = self._directory / f".partial-{uuid.uuid4().hex}"
+            partial.write_bytes(content)  # not synced: what a power cut leaves is found by its digest
+            partial.replace(self._directory / name)
+            self._added += size
+            if self._added > self._size // 20:
+                self._added = 0
+                self._shrink()
+
+    def _shrink(self) -> None:
+        """Delete what was not used for longest until a tenth is free, if there is too much."""
+        with os.scandir(self._directory) as entries:
+            found = [(entry.stat().st_mtime, entry.stat().st_size, entry.path) for entry in entries]
+        total = sum(size for _, size, _ in found)
+        for _, size, path in sorted(found) if total > self._size else ():
+            if total <= 0.9 * self._size:
+                return
+            Path(path).unlink(missing_ok=True)
+            total -= size
