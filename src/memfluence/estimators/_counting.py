@@ -15,6 +15,7 @@ is then up to 1.5 times off for outcomes near one half, and right elsewhere.
 """
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ import numba
 import numpy as np
 
 from memfluence.estimators import _kernels, _layouts
-from memfluence.estimators._compiling import GROUP, PANEL
+from memfluence.estimators._compiling import BLOCK, GROUP, PANEL
 from memfluence.estimators._kernels import divide, keep_largest
 
 __all__ = [
@@ -49,7 +50,6 @@ PANELS_BYTES = 2**23  # of panels that a thread holds at once
 TRANSPOSED_AT_ONCE = 2**14  # examples, a multiple of 512
 
 WORD_NS, COUNTER_NS, ROW_NS, PREPARE_NS = 0.084, 0.19, 0.00305, 1400.0
-BLOCK = 512  # training examples that `count_minority` takes at a time
 MOST_ROWS = 2**16 - GROUP  # its counters have 16 binary digits
 
 
@@ -69,9 +69,12 @@ class Panel:
 
     @functools.cached_property
     def rows(self) -> np.ndarray:
-        panel = np.empty((64 * self._words.shape[1] + 1, PANEL // 64), dtype=np.uint64)
+        shape = (-(-len(self.train) // BLOCK), 64 * self._words.shape[1] + 1, BLOCK // 64)
+        space = np.empty(math.prod(shape) + 7, dtype=np.uint64)
+        first = -(space.ctypes.data // 8) % 8  # rows of 64 bytes begin where cache lines do
+        panel = space[first : first + math.prod(shape)].reshape(shape)
         _layouts.to_rows(self._words, self.train, panel)
-        return panel  # (trials in whole words and a row of zeros, lanes / 64)
+        return panel  # (lanes / 512, trials in whole words and a row of zeros, 8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +87,7 @@ class Tests:
     by_rows: np.ndarray  # positions in the chunk
     wrong: np.ndarray  # (by_rows,) uint8: its rarer outcome is to be wrong
     starts: np.ndarray  # (by_rows + 1,) where its trials begin in `listed`
-    listed: np.ndarray  # int32, trials of the rarer outcome, each example's padded to whole groups
+    listed: np.ndarray  # uint32, rows of the rarer outcome's trials, each example's padded to whole groups
 
 
 class PackedCounter:
@@ -112,7 +115,7 @@ class PackedCounter:
         by_words, by_rows = np.flatnonzero(~minority), np.flatnonzero(minority)
         padded = -(-rare[by_rows] // GROUP) * GROUP
         starts = np.concatenate([[0], np.cumsum(padded)])  # (by_rows + 1,)
-        listed = np.empty(starts[-1], dtype=np.int32)
+        listed = np.empty(starts[-1], dtype=np.uint32)
         few_wrong = wrong[by_rows].astype(np.uint8)
         _layouts.list_minority(self.test_words[test[by_rows]], self.trials, few_wrong, starts, listed)
         return Tests(len(test), by_words, self.test_words[test[by_words]], by_rows, few_wrong, starts, listed)
