@@ -15,7 +15,7 @@ import numba.extending
 from numba import types
 from numba.core import cgutils
 
-__all__ = ["BLOCK", "GROUP", "LEVELS", "PANEL", "add_rows", "compiled", "inline", "ones", "read", "write", "zeros_below"]
+__all__ = ["BLOCK", "GROUP", "LEVELS", "PANEL", "add_rows", "compiled", "inline", "ones", "quotient", "read", "to_bytes", "write", "zeros_below"]
 
 if sys.byteorder != "little":
     raise ImportError("the kernels read words as bytes in little order, which this machine does not have")
@@ -74,9 +74,32 @@ def _store(builder: Any, value: Any, address: Any) -> None:
     builder.store(value, builder.inttoptr(address, _VECTOR.as_pointer()), align=8)
 
 
+def _has(context: Any, feature: str) -> bool:
+    """Whether the processor that is compiled for has some instructions."""
+    return f"+{feature}" in context.codegen().magic_tuple()[2].split(",")
+
+
+def _quotient(typing_context: Any, a: Any, b: Any, inverse: Any) -> Any:
+    """a / b rounded as always, of whole numbers a and b below 2**26, with inverse = 1 / b; without a division.
+
+    a * inverse is off by at most two units in the last place, and its remainder is exact in a fused multiply-add.
+    Corrected by the remainder it is off by 2**-52 of a unit before it is rounded, while a / b, if it has to be rounded,
+    lies at least 1 / 2b of a unit from where rounding changes. NaN where b is 0.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        a, b, inverse = arguments
+        if not (_has(context, "fma") or _has(context, "neon")):
+            return builder.fdiv(a, b)
+        near = builder.fmul(a, inverse)
+        return builder.fma(builder.fma(builder.fneg(near), b, a), inverse, near)
+
+    return types.float64(*[types.float64] * 3), generate
+
+
 def _full_adder(context: Any, builder: Any, a: Any, b: Any, c: Any) -> tuple[Any, Any]:
     """(sum, carry) of three bits in every lane."""
-    if "+avx512f" in context.codegen().magic_tuple()[2]:  # which has any function of three bits as one instruction
+    if _has(context, "avx512f"):  # which has any function of three bits as one instruction
         kind = ir.FunctionType(_VECTOR, [_VECTOR, _VECTOR, _VECTOR, ir.IntType(32)])
         table = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.pternlog.q.512")
         odd, most = (builder.call(table, [a, b, c, ir.IntType(32)(truth)]) for truth in (0x96, 0xE8))
@@ -133,6 +156,25 @@ def _add_rows(typing_context: Any, rows: Any, offsets: Any, groups: Any, planes:
     return types.void(*[types.uint64] * 4), generate
 
 
+def _to_bytes(typing_context: Any, planes: Any, found: Any) -> Any:
+    """Eight planes of 512 bits as 512 bytes, whose binary digits they hold; both are addresses."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        planes, found = arguments
+        i64, i8 = planes.type, ir.IntType(8)
+        for word in range(BLOCK // 64):
+            total = ir.Constant(ir.VectorType(i8, 64), None)
+            for level in range(8):
+                plane = builder.inttoptr(builder.add(planes, i64(BLOCK // 8 * level + 8 * word)), i64.as_pointer())
+                digit = builder.bitcast(builder.load(plane), ir.VectorType(ir.IntType(1), 64))
+                value = ir.Constant(total.type, [i8(1 << level)] * 64)
+                total = builder.select(digit, builder.add(total, value), total)
+            builder.store(total, builder.inttoptr(builder.add(found, i64(64 * word)), total.type.as_pointer()), align=8)
+        return context.get_dummy_value()
+
+    return types.void(types.uint64, types.uint64), generate
+
+
 ones, zeros_below = _intrinsic(_count_ones), _intrinsic(_count_trailing_zeros)
-add_rows = _intrinsic(_add_rows)
+add_rows, to_bytes, quotient = _intrinsic(_add_rows), _intrinsic(_to_bytes), _intrinsic(_quotient)
 inline: Any = _njit(inline="always")

@@ -46,7 +46,7 @@ _config: Any = numba.config
 Task = TypeVar("Task")
 CHUNK = 256  # test examples at a time: their counts with a panel are 1 MB
 TESTS_PER_TASK = 2048  # of a thread, against all panels: enough to repay preparing these
-PANELS_BYTES = 2**23  # of panels that a thread holds at once
+PANELS_BYTES = 2**24  # of panels that a thread holds at once
 TRANSPOSED_AT_ONCE = 2**14  # examples, a multiple of 512
 
 WORD_NS, COUNTER_NS, ROW_NS, PREPARE_NS = 0.084, 0.19, 0.00305, 1400.0
@@ -152,7 +152,7 @@ def each_tile(
         return
     threads = most_threads or thread_count()
     panels = -(-len(train) // PANEL)
-    lanes = -(-len(train) // panels)  # panels of equal width
+    lanes = min(len(train), -(-len(train) // (panels * BLOCK)) * BLOCK)  # panels of equal width, in whole blocks
     panels_at_once = max(1, min(PANELS_BYTES // max(1, counters[0].panel_bytes), -(-panels // threads)))
     if of == "either":
         of = "test" if -(-len(test) // CHUNK) >= min(threads, panels) else "train"

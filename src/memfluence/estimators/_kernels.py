@@ -20,27 +20,11 @@ threads count at once or after a fork.
 import numpy as np
 from numba import types
 
-from memfluence.estimators._compiling import BLOCK, GROUP, LEVELS, add_rows, compiled, inline, ones, read, write
+from memfluence.estimators._compiling import BLOCK, GROUP, LEVELS, add_rows, compiled, ones, quotient, read, to_bytes, write
 
 __all__ = ["count_minority", "count_words", "divide", "keep_largest"]
 
 _u8, _u32, _u64, _i32, _i64, _f64 = types.uint8, types.uint32, types.uint64, types.int32, types.int64, types.float64
-
-
-@inline
-def _to_bytes(digits, first, found):  # type: ignore[no-untyped-def]
-    """Eight planes of a byte array, from `first` on, as one byte per example: 8 x 8 bits turned at a time."""
-    size = BLOCK // 8
-    for b in range(size):
-        x = np.uint64(0)
-        for level in range(8):
-            x |= np.uint64(digits[(first + level) * size + b]) << np.uint64(8 * level)
-        swapped = (x ^ (x >> np.uint64(7))) & np.uint64(0x00AA00AA00AA00AA)
-        x = x ^ swapped ^ (swapped << np.uint64(7))
-        swapped = (x ^ (x >> np.uint64(14))) & np.uint64(0x0000CCCC0000CCCC)
-        x = x ^ swapped ^ (swapped << np.uint64(14))
-        swapped = (x ^ (x >> np.uint64(28))) & np.uint64(0x00000000F0F0F0F0)
-        found[b] = x ^ swapped ^ (swapped << np.uint64(28))
 
 
 @compiled(
@@ -50,28 +34,28 @@ def count_minority(panel, listed, starts, wrong, kept, place, counts):  # type: 
     """Fill row place[j] of counts (test, train) for each test example j; `kept`: trials that kept each example."""
     lanes = counts.shape[1]
     planes = np.empty(LEVELS * BLOCK // 64, np.uint64)  # counters, one plane per binary digit
-    digits = planes.view(np.uint8)
-    low, high = np.zeros(BLOCK // 8, np.uint64), np.zeros(BLOCK // 8, np.uint64)
-    low_bytes, high_bytes = low.view(np.uint8), high.view(np.uint8)
+    low, high = np.zeros(BLOCK, np.uint8), np.zeros(BLOCK, np.uint8)
+    digits = np.uint64(planes.ctypes.data)
     for block in range(panel.shape[0]):
         rows = np.uint64(panel[block].ctypes.data)
         first = block * BLOCK
         here = min(BLOCK, lanes - first)
         for j in range(len(starts) - 1):
-            groups = np.uint64((starts[j + 1] - starts[j]) // GROUP)
-            add_rows(rows, np.uint64(listed.ctypes.data) + np.uint64(4 * starts[j]), groups, np.uint64(planes.ctypes.data))
-            _to_bytes(digits, 0, low)
+            listed_here = np.uint64(listed.ctypes.data) + np.uint64(4 * starts[j])
+            groups = (starts[j + 1] - starts[j]) // GROUP
+            add_rows(rows, listed_here, np.uint64(groups), digits)
+            to_bytes(digits, np.uint64(low.ctypes.data))
             if groups * GROUP > 255:
-                _to_bytes(digits, 8, high)
+                to_bytes(digits + np.uint64(BLOCK), np.uint64(high.ctypes.data))
             else:
                 high[:] = 0
             row = counts[place[j], first : first + here]
             if wrong[j]:
                 for i in range(here):
-                    row[i] = kept[first + i] - (np.int32(low_bytes[i]) | np.int32(high_bytes[i]) << np.int32(8))
+                    row[i] = kept[first + i] - (np.int32(low[i]) | np.int32(high[i]) << np.int32(8))
             else:
                 for i in range(here):
-                    row[i] = np.int32(low_bytes[i]) | np.int32(high_bytes[i]) << np.int32(8)
+                    row[i] = np.int32(low[i]) | np.int32(high[i]) << np.int32(8)
 
 
 @compiled(types.void(read(_u64, 2), read(_u64, 2), read(_i64, 1), write(_i32, 2)))
@@ -107,10 +91,13 @@ def count_words(panel, outcomes, place, counts):  # type: ignore[no-untyped-def]
 def divide(n_in, n_out, trials_in, trials_out, right_out, values, first, column):  # type: ignore[no-untyped-def]
     """n_in / trials_in - (right_out - n_out) / trials_out into values (test, train), at (first, column) and on."""
     lanes = n_in.shape[1]
+    inverse_in, inverse_out = 1 / trials_in, 1 / trials_out
     for j in range(n_in.shape[0]):
         one, two, out, right = n_in[j], n_out[j], values[first + j, column : column + lanes], right_out[j]
         for i in range(lanes):
-            out[i] = one[i] / trials_in[i] - (right - two[i]) / trials_out[i]
+            out[i] = quotient(one[i], trials_in[i], inverse_in[i]) - quotient(
+                right - two[i], trials_out[i], inverse_out[i]
+            )
 
 
 @compiled(types.void(read(_f64, 2), read(_i64, 1), write(_f64, 2), write(_i64, 2), _i64, types.boolean))
