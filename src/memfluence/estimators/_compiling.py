@@ -11,11 +11,25 @@ from typing import Any
 
 import llvmlite.ir as ir
 import numba
+import numba.core.cgutils
 import numba.extending
 from numba import types
-from numba.core import cgutils
 
-__all__ = ["BLOCK", "GROUP", "LEVELS", "PANEL", "add_rows", "compiled", "inline", "ones", "quotient", "read", "to_bytes", "write", "zeros_below"]
+__all__ = [
+    "BLOCK",
+    "GROUP",
+    "LEVELS",
+    "PANEL",
+    "add_rows",
+    "compiled",
+    "inline",
+    "ones",
+    "quotient",
+    "read",
+    "to_bytes",
+    "write",
+    "zeros_below",
+]
 
 if sys.byteorder != "little":
     raise ImportError("the kernels read words as bytes in little order, which this machine does not have")
@@ -28,6 +42,7 @@ LEVELS = 16  # binary digits of a counter
 # Some versions of Numba have type hints, some have none, and the hints do not know intrinsics.
 _njit: Any = numba.njit
 _intrinsic: Any = numba.extending.intrinsic
+_cgutils: Any = numba.core.cgutils
 
 
 def read(kind: Any, dimensions: int) -> Any:
@@ -101,7 +116,7 @@ def _full_adder(context: Any, builder: Any, a: Any, b: Any, c: Any) -> tuple[Any
     """(sum, carry) of three bits in every lane."""
     if _has(context, "avx512f"):  # which has any function of three bits as one instruction
         kind = ir.FunctionType(_VECTOR, [_VECTOR, _VECTOR, _VECTOR, ir.IntType(32)])
-        table = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.pternlog.q.512")
+        table = _cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.pternlog.q.512")
         odd, most = (builder.call(table, [a, b, c, ir.IntType(32)(truth)]) for truth in (0x96, 0xE8))
         return odd, most
     differ = builder.xor(a, b)
@@ -119,8 +134,8 @@ def _add_rows(typing_context: Any, rows: Any, offsets: Any, groups: Any, planes:
         rows, offsets, groups, planes = arguments
         i64 = groups.type
         zero = _VECTOR(None)  # all bits 0
-        totals = [cgutils.alloca_once_value(builder, zero) for _ in range(LEVELS)]
-        over = cgutils.alloca_once(builder, _VECTOR)
+        totals = [_cgutils.alloca_once_value(builder, zero) for _ in range(LEVELS)]
+        over = _cgutils.alloca_once(builder, _VECTOR)
 
         def ripple(carry: Any, levels: range) -> Any:
             """Add one bit to the planes of some levels, the lowest first; what is left over."""
@@ -141,11 +156,11 @@ def _add_rows(typing_context: Any, rows: Any, offsets: Any, groups: Any, planes:
             return carry
 
         # 16 groups add at most 256: in them a lane's counter of 8 digits runs over at most once.
-        with cgutils.for_range_slice(builder, i64(0), groups, i64(16), intp=i64) as (start, _):
+        with _cgutils.for_range_slice(builder, i64(0), groups, i64(16), intp=i64) as (start, _):
             builder.store(zero, over)
             left = builder.sub(groups, start)
             here = builder.select(builder.icmp_unsigned("<", left, i64(16)), left, i64(16))
-            with cgutils.for_range(builder, here, intp=i64) as loop:
+            with _cgutils.for_range(builder, here, intp=i64) as loop:
                 first = builder.add(offsets, builder.mul(builder.add(start, loop.index), i64(4 * GROUP)))
                 builder.store(builder.or_(builder.load(over), ripple(add(4, first), range(4, 8))), over)
             ripple(builder.load(over), range(8, LEVELS))

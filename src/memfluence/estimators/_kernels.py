@@ -9,7 +9,7 @@ Counting goes panel by panel: up to `PANEL` training examples against many test 
   of the vector unit (8 with AVX-512, which has the instruction; elsewhere the compiler makes it from shuffles).
 - `count_minority`. Training examples are the bits: row t of the panel says which examples trial t kept. For each test
   example only the rows of its rarer outcome are added up, 512 examples at a time: carry-save adders take in 16 rows
-  with 15 full adders of three logical instructions each, into counters whose binary digits lie in separate planes.
+  with 15 full adders (two instructions each with AVX-512), into counters whose binary digits lie in separate planes.
   If the rarer outcome is "wrong", the count is taken from the number of trials that kept the example.
 
 `counts.py` says which is taken when. The kernels release the interpreter's lock; threads are plain Python threads.
@@ -20,7 +20,18 @@ threads count at once or after a fork.
 import numpy as np
 from numba import types
 
-from memfluence.estimators._compiling import BLOCK, GROUP, LEVELS, add_rows, compiled, ones, quotient, read, to_bytes, write
+from memfluence.estimators._compiling import (
+    BLOCK,
+    GROUP,
+    LEVELS,
+    add_rows,
+    compiled,
+    ones,
+    quotient,
+    read,
+    to_bytes,
+    write,
+)
 
 __all__ = ["count_minority", "count_words", "divide", "keep_largest"]
 
