@@ -133,16 +133,17 @@ def test_each_test_example_takes_the_cheaper_kernel():
     from memfluence.estimators import _counting
 
     rng = np.random.default_rng(0)
-    accuracy = np.where(np.arange(60) % 2, 0.5, 0.97)  # half of them far from one half
-    mask, correct = rng.random((1000, 1024)) < 0.7, rng.random((1000, 60)) < accuracy
-    counter = _counting.PackedCounter(pack(mask), pack(correct), 1024, 60, "auto")
-    tests = counter.tests(np.arange(60), 1024)
-    np.testing.assert_array_equal(tests.by_words, np.arange(1, 60, 2))
-    np.testing.assert_array_equal(tests.by_rows, np.arange(0, 60, 2))
-    found = np.full((60, 1024), -1, np.int32)
-    counter.count(_counting.Panel(counter, np.arange(1024)), tests, found)
-    np.testing.assert_array_equal(found.T, joint_counts_reference(pack(mask), pack(correct), 1024, 60))
-    assert len(counter.tests(np.arange(60), 8).by_rows) == 0  # eight examples would waste the adders' lanes
+    accuracy = np.where(np.arange(240) % 2, 0.5, 0.97)  # half of them far from one half
+    mask, correct = rng.random((1000, 1024)) < 0.7, rng.random((1000, 240)) < accuracy
+    counter = _counting.PackedCounter(pack(mask), pack(correct), 1024, 240, "auto")
+    tests = counter.tests(np.arange(240), 300)  # with 1024 examples, all would be counted by rows
+    np.testing.assert_array_equal(tests.by_words, np.arange(1, 240, 2))
+    np.testing.assert_array_equal(tests.by_rows, np.arange(0, 240, 2))
+    found = np.full((240, 300), -1, np.int32)
+    counter.count(_counting.Panel(counter, np.arange(300)), tests, found)
+    np.testing.assert_array_equal(found.T, joint_counts_reference(pack(mask), pack(correct), 1024, 240)[:300])
+    assert len(counter.tests(np.arange(240), 1024).by_words) == 0
+    assert len(counter.tests(np.arange(240), 8).by_rows) == 0  # eight examples would waste the adders' lanes
     assert len(counter.tests(np.arange(1), 1024).by_rows) == 0  # one test example does not repay turning the panel
 
 
@@ -157,6 +158,22 @@ def test_counters_of_the_minority_carry_over(rare):
     right[:, 1] = ~right[:, 0]  # rarely wrong
     found = JointCounter(pack(mask), pack(right), 5, 2, method="minority").block()
     np.testing.assert_array_equal(found, naive_counts(mask, right))
+
+
+def test_quotients_are_rounded_as_divisions_are():
+    from memfluence.estimators import _counting
+
+    def quotients(a, b):
+        found, none = np.empty((1, len(a))), np.zeros((1, len(a)), np.int32)
+        _counting.divide(a[None].astype(np.int32), none, b.astype(float), np.ones(len(a)), np.zeros(1), found, 0, 0)
+        return found[0]
+
+    small, large = (side[np.tri(1500, dtype=bool).T] for side in np.indices((1500, 1500)))  # of which 0 / 0 is NaN
+    rng = np.random.default_rng(0)
+    most = rng.integers(1, 2**26, 10**6)
+    for a, b in ((small, large), (rng.integers(0, most + 1), most), (most - 1, most)):
+        with np.errstate(invalid="ignore"):
+            np.testing.assert_array_equal(quotients(a, b), a / b)
 
 
 @pytest.mark.parametrize("method", METHODS)

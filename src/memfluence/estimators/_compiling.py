@@ -11,20 +11,38 @@ from typing import Any
 
 import llvmlite.ir as ir
 import numba
+import numba.core.cgutils
 import numba.extending
 from numba import types
 
-__all__ = ["GROUP", "PANEL", "add_group", "add_planes", "compiled", "inline", "ones", "read", "write", "zeros_below"]
+__all__ = [
+    "BLOCK",
+    "GROUP",
+    "LEVELS",
+    "PANEL",
+    "add_rows",
+    "compiled",
+    "inline",
+    "ones",
+    "quotient",
+    "read",
+    "to_bytes",
+    "write",
+    "zeros_below",
+]
 
 if sys.byteorder != "little":
     raise ImportError("the kernels read words as bytes in little order, which this machine does not have")
 
 PANEL = 1024  # training examples at a time: with 2000 trials 256 kB of rows, which stay in a second-level cache
+BLOCK = 512  # of these that are added up side by side
 GROUP = 16  # rows that are added up at once
+LEVELS = 16  # binary digits of a counter
 
 # Some versions of Numba have type hints, some have none, and the hints do not know intrinsics.
 _njit: Any = numba.njit
 _intrinsic: Any = numba.extending.intrinsic
+_cgutils: Any = numba.core.cgutils
 
 
 def read(kind: Any, dimensions: int) -> Any:
@@ -71,62 +89,107 @@ def _store(builder: Any, value: Any, address: Any) -> None:
     builder.store(value, builder.inttoptr(address, _VECTOR.as_pointer()), align=8)
 
 
-def _full_adder(builder: Any, a: Any, b: Any, c: Any) -> tuple[Any, Any]:
-    """(sum, carry) of three bits in every lane; one instruction from c, the one to wait for, to the sum."""
-    differ = builder.xor(a, b)
-    carry = builder.or_(builder.and_(differ, c), builder.and_(builder.not_(differ), a))
-    return builder.xor(differ, c), carry
+def _has(context: Any, feature: str) -> bool:
+    """Whether the processor that is compiled for has some instructions."""
+    return f"+{feature}" in context.codegen().magic_tuple()[2].split(",")
 
 
-def _add_group(typing_context: Any, rows: Any, trials: Any, planes: Any, carry: Any) -> Any:
-    """Add 16 rows to the four lowest planes and leave the carry, worth 16, at `carry`; all are addresses.
+def _quotient(typing_context: Any, a: Any, b: Any, inverse: Any) -> Any:
+    """a / b rounded as always, of whole numbers a and b below 2**26, with inverse = 1 / b; without a division.
 
-    Written as vector instructions: no compiler proves that 16 rows chosen at run time do not overlap the planes.
+    a * inverse is off by at most two units in the last place, and its remainder is exact in a fused multiply-add.
+    Corrected by the remainder it is off by 2**-52 of a unit before it is rounded, while a / b, if it has to be rounded,
+    lies at least 1 / 2b of a unit from where rounding changes. NaN where b is 0.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        rows, trials, planes, carry = arguments
-        i64 = ir.IntType(64)
+        a, b, inverse = arguments
+        if not (_has(context, "fma") or _has(context, "neon")):
+            return builder.fdiv(a, b)
+        near = builder.fmul(a, inverse)
+        return builder.fma(builder.fma(builder.fneg(near), b, a), inverse, near)
 
-        def row(k: int) -> Any:
-            pointer = builder.inttoptr(builder.add(trials, i64(4 * k)), ir.IntType(32).as_pointer())
-            offset = builder.mul(builder.zext(builder.load(pointer), i64), i64(PANEL // 8))
-            return _load(builder, builder.add(rows, offset))
-
-        def plane(level: int) -> Any:
-            return builder.add(planes, i64(level * PANEL // 8))
-
-        totals = [_load(builder, plane(level)) for level in range(4)]
-
-        def add(level: int, first: int) -> Any:
-            """The carry, worth 2**level, of 2**level rows added to the planes below that level."""
-            if level == 0:
-                return row(first)
-            low, high = add(level - 1, first), add(level - 1, first + 2 ** (level - 1))
-            totals[level - 1], up = _full_adder(builder, low, high, totals[level - 1])
-            return up
-
-        _store(builder, add(4, 0), carry)
-        for level in range(4):
-            _store(builder, totals[level], plane(level))
-        return context.get_dummy_value()
-
-    return types.void(*[types.uint64] * 4), generate
+    return types.float64(*[types.float64] * 3), generate
 
 
-def _add_planes(typing_context: Any, total: Any, first: Any, second: Any, carry: Any) -> Any:
-    """Add two planes to a third and leave the carry at `carry`; all are addresses."""
+def _full_adder(context: Any, builder: Any, a: Any, b: Any, c: Any) -> tuple[Any, Any]:
+    """(sum, carry) of three bits in every lane."""
+    if _has(context, "avx512f"):  # which has any function of three bits as one instruction
+        kind = ir.FunctionType(_VECTOR, [_VECTOR, _VECTOR, _VECTOR, ir.IntType(32)])
+        table = _cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx512.pternlog.q.512")
+        odd, most = (builder.call(table, [a, b, c, ir.IntType(32)(truth)]) for truth in (0x96, 0xE8))
+        return odd, most
+    differ = builder.xor(a, b)
+    return builder.xor(differ, c), builder.or_(builder.and_(differ, c), builder.and_(a, b))
+
+
+def _add_rows(typing_context: Any, rows: Any, offsets: Any, groups: Any, planes: Any) -> Any:
+    """Add up groups of 16 rows, 512 bits each, whose offsets in bytes are listed, into 16 planes; all are addresses.
+
+    Written as vector instructions, so that the planes stay in registers: no compiler proves that rows chosen at run
+    time do not overlap them.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        total, first, second, carry = arguments
-        added, up = _full_adder(builder, *(_load(builder, address) for address in (total, first, second)))
-        _store(builder, added, total)
-        _store(builder, up, carry)
+        rows, offsets, groups, planes = arguments
+        i64 = groups.type
+        zero = _VECTOR(None)  # all bits 0
+        totals = [_cgutils.alloca_once_value(builder, zero) for _ in range(LEVELS)]
+        over = _cgutils.alloca_once(builder, _VECTOR)
+
+        def ripple(carry: Any, levels: range) -> Any:
+            """Add one bit to the planes of some levels, the lowest first; what is left over."""
+            for level in levels:
+                total = builder.load(totals[level])
+                builder.store(builder.xor(total, carry), totals[level])
+                carry = builder.and_(total, carry)
+            return carry
+
+        def add(level: int, first: Any) -> Any:
+            """The carry, worth 2**level, of 2**level rows added to the planes below that level."""
+            if level == 0:
+                offset = builder.load(builder.inttoptr(first, ir.IntType(32).as_pointer()))
+                return _load(builder, builder.add(rows, builder.zext(offset, i64)))
+            low, high = add(level - 1, first), add(level - 1, builder.add(first, i64(4 * 2 ** (level - 1))))
+            total, carry = _full_adder(context, builder, low, high, builder.load(totals[level - 1]))
+            builder.store(total, totals[level - 1])
+            return carry
+
+        # 16 groups add at most 256: in them a lane's counter of 8 digits runs over at most once.
+        with _cgutils.for_range_slice(builder, i64(0), groups, i64(16), intp=i64) as (start, _):
+            builder.store(zero, over)
+            left = builder.sub(groups, start)
+            here = builder.select(builder.icmp_unsigned("<", left, i64(16)), left, i64(16))
+            with _cgutils.for_range(builder, here, intp=i64) as loop:
+                first = builder.add(offsets, builder.mul(builder.add(start, loop.index), i64(4 * GROUP)))
+                builder.store(builder.or_(builder.load(over), ripple(add(4, first), range(4, 8))), over)
+            ripple(builder.load(over), range(8, LEVELS))
+        for level, total in enumerate(totals):
+            _store(builder, builder.load(total), builder.add(planes, i64(64 * level)))
         return context.get_dummy_value()
 
     return types.void(*[types.uint64] * 4), generate
+
+
+def _to_bytes(typing_context: Any, planes: Any, found: Any) -> Any:
+    """Eight planes of 512 bits as 512 bytes, whose binary digits they hold; both are addresses."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        planes, found = arguments
+        i64, i8 = planes.type, ir.IntType(8)
+        for word in range(BLOCK // 64):
+            total = ir.Constant(ir.VectorType(i8, 64), None)
+            for level in range(8):
+                plane = builder.inttoptr(builder.add(planes, i64(BLOCK // 8 * level + 8 * word)), i64.as_pointer())
+                digit = builder.bitcast(builder.load(plane), ir.VectorType(ir.IntType(1), 64))
+                value = ir.Constant(total.type, [i8(1 << level)] * 64)
+                total = builder.select(digit, builder.add(total, value), total)
+            builder.store(total, builder.inttoptr(builder.add(found, i64(64 * word)), total.type.as_pointer()), align=8)
+        return context.get_dummy_value()
+
+    return types.void(types.uint64, types.uint64), generate
 
 
 ones, zeros_below = _intrinsic(_count_ones), _intrinsic(_count_trailing_zeros)
-add_group, add_planes = _intrinsic(_add_group), _intrinsic(_add_planes)
+add_rows, to_bytes, quotient = _intrinsic(_add_rows), _intrinsic(_to_bytes), _intrinsic(_quotient)
 inline: Any = _njit(inline="always")

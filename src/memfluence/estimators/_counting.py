@@ -4,17 +4,18 @@ Which kernel counts a test example is decided by what each would cost, from cons
 AVX-512 EPYC (Zen 4, Numba 0.68), in nanoseconds. With t trials, of which the test example has its rarer outcome in K:
 
     popcount:          0.084 per pair and word of 64 trials
-    minority trials:   0.19 per pair to read the counters, and 0.00305 per pair and trial of the rarer outcome; examples
+    minority trials:   0.18 per pair to read the counters, and 0.00147 per pair and trial of the rarer outcome; examples
                        come in blocks of 512, whether or not they are all wanted
 
-so a wide block takes the minority's trials up to K of about 0.43 t. Turning a panel into rows takes 1400 more per word
-than laying out its words, which a handful of test examples do not pay back. The counts are the same either way.
-
-With AVX2 alone a population count takes twice as long and an adder a quarter longer (measured the same way): the choice
-is then up to 1.5 times off for outcomes near one half, and right elsewhere.
+(the best times of 4000 trials on eight panels of 1024 in turn, fitted by least relative squares for K from 20 to 2000)
+so a wide block takes the minority's trials from t of about 300 on, whatever K is, and a narrow one where K is small.
+Turning a panel into rows takes 1000 more per word than laying out its words, which a handful of test examples do not
+pay back. The counts are the same either way. With AVX2 alone both ways take twice as long (0.18; 0.26 and 0.0030,
+measured the same way), so that the choice is right there, too.
 """
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ import numba
 import numpy as np
 
 from memfluence.estimators import _kernels, _layouts
-from memfluence.estimators._compiling import GROUP, PANEL
+from memfluence.estimators._compiling import BLOCK, GROUP, PANEL
 from memfluence.estimators._kernels import divide, keep_largest
 
 __all__ = [
@@ -44,12 +45,11 @@ __all__ = [
 _config: Any = numba.config
 Task = TypeVar("Task")
 CHUNK = 256  # test examples at a time: their counts with a panel are 1 MB
-TESTS_PER_TASK = 2048  # of a thread, against all panels: enough to repay preparing these
-PANELS_BYTES = 2**23  # of panels that a thread holds at once
+TESTS_PER_TASK = 4096  # of a thread, against all panels: enough to repay preparing these
+PANELS_BYTES = 2**24  # of panels that a thread holds at once
 TRANSPOSED_AT_ONCE = 2**14  # examples, a multiple of 512
 
-WORD_NS, COUNTER_NS, ROW_NS, PREPARE_NS = 0.084, 0.19, 0.00305, 1400.0
-BLOCK = 512  # training examples that `count_minority` takes at a time
+WORD_NS, COUNTER_NS, ROW_NS, PREPARE_NS = 0.084, 0.18, 0.00147, 1000.0
 MOST_ROWS = 2**16 - GROUP  # its counters have 16 binary digits
 
 
@@ -69,9 +69,12 @@ class Panel:
 
     @functools.cached_property
     def rows(self) -> np.ndarray:
-        panel = np.empty((64 * self._words.shape[1] + 1, PANEL // 64), dtype=np.uint64)
+        shape = (-(-len(self.train) // BLOCK), 64 * self._words.shape[1] + 1, BLOCK // 64)
+        space = np.empty(math.prod(shape) + 7, dtype=np.uint64)
+        first = -(space.ctypes.data // 8) % 8  # rows of 64 bytes begin where cache lines do
+        panel = space[first : first + math.prod(shape)].reshape(shape)
         _layouts.to_rows(self._words, self.train, panel)
-        return panel  # (trials in whole words and a row of zeros, lanes / 64)
+        return panel  # (lanes / 512, trials in whole words and a row of zeros, 8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +87,7 @@ class Tests:
     by_rows: np.ndarray  # positions in the chunk
     wrong: np.ndarray  # (by_rows,) uint8: its rarer outcome is to be wrong
     starts: np.ndarray  # (by_rows + 1,) where its trials begin in `listed`
-    listed: np.ndarray  # int32, trials of the rarer outcome, each example's padded to whole groups
+    listed: np.ndarray  # uint32, rows of the rarer outcome's trials, each example's padded to whole groups
 
 
 class PackedCounter:
@@ -112,7 +115,7 @@ class PackedCounter:
         by_words, by_rows = np.flatnonzero(~minority), np.flatnonzero(minority)
         padded = -(-rare[by_rows] // GROUP) * GROUP
         starts = np.concatenate([[0], np.cumsum(padded)])  # (by_rows + 1,)
-        listed = np.empty(starts[-1], dtype=np.int32)
+        listed = np.empty(starts[-1], dtype=np.uint32)
         few_wrong = wrong[by_rows].astype(np.uint8)
         _layouts.list_minority(self.test_words[test[by_rows]], self.trials, few_wrong, starts, listed)
         return Tests(len(test), by_words, self.test_words[test[by_words]], by_rows, few_wrong, starts, listed)
@@ -149,7 +152,7 @@ def each_tile(
         return
     threads = most_threads or thread_count()
     panels = -(-len(train) // PANEL)
-    lanes = -(-len(train) // panels)  # panels of equal width
+    lanes = min(len(train), -(-len(train) // (panels * BLOCK)) * BLOCK)  # panels of equal width, in whole blocks
     panels_at_once = max(1, min(PANELS_BYTES // max(1, counters[0].panel_bytes), -(-panels // threads)))
     if of == "either":
         of = "test" if -(-len(test) // CHUNK) >= min(threads, panels) else "train"

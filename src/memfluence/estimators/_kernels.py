@@ -9,7 +9,7 @@ Counting goes panel by panel: up to `PANEL` training examples against many test 
   of the vector unit (8 with AVX-512, which has the instruction; elsewhere the compiler makes it from shuffles).
 - `count_minority`. Training examples are the bits: row t of the panel says which examples trial t kept. For each test
   example only the rows of its rarer outcome are added up, 512 examples at a time: carry-save adders take in 16 rows
-  with 15 full adders of three logical instructions each, into counters whose binary digits lie in separate planes.
+  with 15 full adders (two instructions each with AVX-512), into counters whose binary digits lie in separate planes.
   If the rarer outcome is "wrong", the count is taken from the number of trials that kept the example.
 
 `counts.py` says which is taken when. The kernels release the interpreter's lock; threads are plain Python threads.
@@ -20,84 +20,53 @@ threads count at once or after a fork.
 import numpy as np
 from numba import types
 
-from memfluence.estimators._compiling import GROUP, PANEL, add_group, add_planes, compiled, inline, ones, read, write
+from memfluence.estimators._compiling import (
+    BLOCK,
+    GROUP,
+    LEVELS,
+    add_rows,
+    compiled,
+    ones,
+    quotient,
+    read,
+    to_bytes,
+    write,
+)
 
 __all__ = ["count_minority", "count_words", "divide", "keep_largest"]
 
-_WORDS = PANEL // 64  # words of a row
-_LEVELS = 16  # binary digits of a counter
-
-_u8, _u64, _i32, _i64, _f64 = types.uint8, types.uint64, types.int32, types.int64, types.float64
-
-
-@inline
-def _to_bytes(digits, first, found):  # type: ignore[no-untyped-def]
-    """Eight planes of a byte array, from `first` on, as one byte per example: 8 x 8 bits turned at a time."""
-    size = PANEL // 8
-    for b in range(size):
-        x = np.uint64(0)
-        for level in range(8):
-            x |= np.uint64(digits[(first + level) * size + b]) << np.uint64(8 * level)
-        swapped = (x ^ (x >> np.uint64(7))) & np.uint64(0x00AA00AA00AA00AA)
-        x = x ^ swapped ^ (swapped << np.uint64(7))
-        swapped = (x ^ (x >> np.uint64(14))) & np.uint64(0x0000CCCC0000CCCC)
-        x = x ^ swapped ^ (swapped << np.uint64(14))
-        swapped = (x ^ (x >> np.uint64(28))) & np.uint64(0x00000000F0F0F0F0)
-        found[b] = x ^ swapped ^ (swapped << np.uint64(28))
+_u8, _u32, _u64, _i32, _i64, _f64 = types.uint8, types.uint32, types.uint64, types.int32, types.int64, types.float64
 
 
 @compiled(
-    types.void(read(_u64, 2), read(_i32, 1), read(_i64, 1), read(_u8, 1), read(_i32, 1), read(_i64, 1), write(_i32, 2))
+    types.void(read(_u64, 3), read(_u32, 1), read(_i64, 1), read(_u8, 1), read(_i32, 1), read(_i64, 1), write(_i32, 2))
 )
 def count_minority(panel, listed, starts, wrong, kept, place, counts):  # type: ignore[no-untyped-def]
     """Fill row place[j] of counts (test, train) for each test example j; `kept`: trials that kept each example."""
     lanes = counts.shape[1]
-    planes = np.zeros((_LEVELS + 2) * _WORDS, np.uint64)  # counters, one plane per binary digit; a carry; zeros
-    waiting = np.empty(_LEVELS * _WORDS, np.uint64)  # at each level at most one carry, which waits for a second
-    digits = planes.view(np.uint8)
-    low, high = np.zeros(PANEL // 8, np.uint64), np.zeros(PANEL // 8, np.uint64)
-    low_bytes, high_bytes = low.view(np.uint8), high.view(np.uint8)
-    step = np.uint64(PANEL // 8)  # from a plane to the next, in bytes
-    for j in range(len(starts) - 1):
-        planes[: _LEVELS * _WORDS] = 0
-        groups = (starts[j + 1] - starts[j]) // GROUP
-        for vector in range((lanes + 511) // 512):
-            offset = np.uint64(64 * vector)
-            rows, base = np.uint64(panel.ctypes.data) + offset, np.uint64(planes.ctypes.data) + offset
-            waits = np.uint64(waiting.ctypes.data) + offset
-            carry, zeros = base + step * np.uint64(_LEVELS), base + step * np.uint64(_LEVELS + 1)
-            for group in range(groups):
-                trials = np.uint64(listed.ctypes.data) + np.uint64(4 * (starts[j] + group * GROUP))
-                level, before = np.uint64(4), group
-                add_group(rows, trials, base, carry if before & 1 else waits + step * level)
-                while before & 1:  # one waits at this level: the two and the counter make one of the next
-                    before >>= 1
-                    total, first = base + step * level, waits + step * level
-                    level += np.uint64(1)
-                    add_planes(total, first, carry, carry if before & 1 else waits + step * level)
-            level, left, carried = np.uint64(4), groups, False
-            while left or carried:  # what still waits
-                total, first = base + step * level, waits + step * level
-                if left & 1:
-                    add_planes(total, first, carry if carried else zeros, carry)
-                    carried = True
-                elif carried:
-                    add_planes(total, carry, zeros, carry)
-                    carried = left != 0
-                left >>= 1
-                level += np.uint64(1)
-        _to_bytes(digits, 0, low)
-        if groups * GROUP > 255:
-            _to_bytes(digits, 8, high)
-        else:
-            high[:] = 0
-        row = counts[place[j]]
-        if wrong[j]:
-            for i in range(lanes):
-                row[i] = kept[i] - (np.int32(low_bytes[i]) | np.int32(high_bytes[i]) << np.int32(8))
-        else:
-            for i in range(lanes):
-                row[i] = np.int32(low_bytes[i]) | np.int32(high_bytes[i]) << np.int32(8)
+    planes = np.empty(LEVELS * BLOCK // 64, np.uint64)  # counters, one plane per binary digit
+    low, high = np.zeros(BLOCK, np.uint8), np.zeros(BLOCK, np.uint8)
+    digits = np.uint64(planes.ctypes.data)
+    for block in range(panel.shape[0]):
+        rows = np.uint64(panel[block].ctypes.data)
+        first = block * BLOCK
+        here = min(BLOCK, lanes - first)
+        for j in range(len(starts) - 1):
+            listed_here = np.uint64(listed.ctypes.data) + np.uint64(4 * starts[j])
+            groups = (starts[j + 1] - starts[j]) // GROUP
+            add_rows(rows, listed_here, np.uint64(groups), digits)
+            to_bytes(digits, np.uint64(low.ctypes.data))
+            if groups * GROUP > 255:
+                to_bytes(digits + np.uint64(BLOCK), np.uint64(high.ctypes.data))
+            else:
+                high[:] = 0
+            row = counts[place[j], first : first + here]
+            if wrong[j]:
+                for i in range(here):
+                    row[i] = kept[first + i] - (np.int32(low[i]) | np.int32(high[i]) << np.int32(8))
+            else:
+                for i in range(here):
+                    row[i] = np.int32(low[i]) | np.int32(high[i]) << np.int32(8)
 
 
 @compiled(types.void(read(_u64, 2), read(_u64, 2), read(_i64, 1), write(_i32, 2)))
@@ -133,10 +102,13 @@ def count_words(panel, outcomes, place, counts):  # type: ignore[no-untyped-def]
 def divide(n_in, n_out, trials_in, trials_out, right_out, values, first, column):  # type: ignore[no-untyped-def]
     """n_in / trials_in - (right_out - n_out) / trials_out into values (test, train), at (first, column) and on."""
     lanes = n_in.shape[1]
+    inverse_in, inverse_out = 1 / trials_in, 1 / trials_out
     for j in range(n_in.shape[0]):
         one, two, out, right = n_in[j], n_out[j], values[first + j, column : column + lanes], right_out[j]
         for i in range(lanes):
-            out[i] = one[i] / trials_in[i] - (right - two[i]) / trials_out[i]
+            out[i] = quotient(one[i], trials_in[i], inverse_in[i]) - quotient(
+                right - two[i], trials_out[i], inverse_out[i]
+            )
 
 
 @compiled(types.void(read(_f64, 2), read(_i64, 1), write(_f64, 2), write(_i64, 2), _i64, types.boolean))

@@ -7,11 +7,11 @@ words side by side (for popcounts) or turned back into rows of trials (for the m
 import numpy as np
 from numba import types
 
-from memfluence.estimators._compiling import PANEL, compiled, inline, ones, read, write, zeros_below
+from memfluence.estimators._compiling import BLOCK, compiled, inline, ones, read, write, zeros_below
 
 __all__ = ["count_ones", "list_minority", "to_rows", "to_words", "transpose"]
 
-_u8, _u64, _i32, _i64 = types.uint8, types.uint64, types.int32, types.int64
+_u8, _u32, _u64, _i64 = types.uint8, types.uint32, types.uint64, types.int64
 
 
 @inline
@@ -68,25 +68,29 @@ def to_words(words, train, panel):  # type: ignore[no-untyped-def]
             panel[word, i] = words[train[i], word]
 
 
-@compiled(types.void(read(_u64, 2), read(_i64, 1), write(_u64, 2)))
+@compiled(types.void(read(_u64, 2), read(_i64, 1), write(_u64, 3)))
 def to_rows(words, train, panel):  # type: ignore[no-untyped-def]
-    """Words (n, words) of chosen examples as a panel (64 * words + 1, PANEL / 64), a last row of 0, for minorities."""
+    """Words (n, words) of chosen examples as a panel (blocks, 64 * words + 1, 8), last rows of 0, for minorities."""
     square = np.empty(64 * 8, np.uint64)
-    for word in range(words.shape[1]):
-        for start in range(0, PANEL, 512):
+    for block in range(panel.shape[0]):
+        start = block * BLOCK
+        for word in range(words.shape[1]):
             square[:] = 0
-            for i in range(start, min(start + 512, len(train))):
+            for i in range(start, min(start + BLOCK, len(train))):
                 square[(i & 63) * 8 + ((i - start) >> 6)] = words[train[i], word]
             _turn(square)
             for k in range(64):
                 for s in range(8):
-                    panel[word * 64 + k, start // 64 + s] = square[k * 8 + s]
-    panel[panel.shape[0] - 1] = 0
+                    panel[block, word * 64 + k, s] = square[k * 8 + s]
+        panel[block, panel.shape[1] - 1] = 0
 
 
-@compiled(types.void(read(_u64, 2), _i64, read(_u8, 1), read(_i64, 1), write(_i32, 1)))
+@compiled(types.void(read(_u64, 2), _i64, read(_u8, 1), read(_i64, 1), write(_u32, 1)))
 def list_minority(outcomes, trials, wrong, starts, listed):  # type: ignore[no-untyped-def]
-    """The trials whose outcome is right (wrong where `wrong` says so), padded to whole groups with the row of zeros."""
+    """Where in a block the rows of the trials begin whose outcome is right (wrong where `wrong` says so), in bytes.
+
+    Each test example's are padded to whole groups with the row of zeros.
+    """
     for j in range(outcomes.shape[0]):
         place = starts[j]
         for word in range(outcomes.shape[1]):
@@ -96,9 +100,9 @@ def list_minority(outcomes, trials, wrong, starts, listed):  # type: ignore[no-u
                 if trials - word * 64 < 64:
                     left &= (np.uint64(1) << np.uint64(trials - word * 64)) - np.uint64(1)
             while left:
-                listed[place] = word * 64 + np.int64(zeros_below(left))
+                listed[place] = (BLOCK // 8) * (word * 64 + np.int64(zeros_below(left)))
                 place += 1
                 left &= left - np.uint64(1)
         while place < starts[j + 1]:
-            listed[place] = outcomes.shape[1] * 64
+            listed[place] = (BLOCK // 8) * outcomes.shape[1] * 64
             place += 1
