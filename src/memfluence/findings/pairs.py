@@ -204,7 +204,7 @@ def _warning(found: int, permuted_counts: list[int], mem: float, infl: float) ->
     if by_chance <= NOT_SMALL * found:
         return None
     return (
-        f"About {by_chance:,.0f} pairs would be selected by chance alone (permuted masks, same thresholds), against"
+        f"About {by_chance:,.{1 if by_chance < 10 else 0}f} pairs would be selected by chance alone (permuted masks, same thresholds), against"
         f" {found:,} found, so {'most' if by_chance > found / 2 else 'many'} of them may be noise; run more trials"
         " or raise the influence threshold."
     )
