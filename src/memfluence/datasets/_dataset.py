@@ -191,8 +191,8 @@ def _dark(x_train: Any, x_test: Any, name: str) -> tuple[str, ...]:
     if highest >= 64:
         return ()
     return (
-        f"{name}: no value of its images is above {highest}, but images in uint8 are taken to run from 0 to 255 and would"
-        f" be nearly black to a network; scale them, or say their range (npz:FILE?range=0,{highest}, or"
+        f"{name}: no value of its images is above {highest}, but images in uint8 are taken to run from 0 to 255 and"
+        f" would be nearly black to a network; scale them, or say their range (npz:FILE?range=0,{highest}, or"
         f" value_range=(0, {highest}) of from_arrays).",
     )
 
