@@ -16,6 +16,7 @@ import os
 import platform
 import shutil
 import statistics
+import subprocess
 import tempfile
 import threading
 import time
@@ -29,6 +30,7 @@ from memfluence.datasets import from_arrays
 from memfluence.report import ReportServer
 from memfluence.runs import Run
 
+COMMIT = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
 # Screens a second (a wheel gives about 3), seconds at most, where in the gallery it begins; the fling goes through all.
 SPEEDS = {"reading": (3.0, 8, 0.3), "fling": (20.0, 90, 0.0)}
 SCROLL = """
@@ -157,6 +159,7 @@ def main() -> None:
             "cores": os.cpu_count(),
             "load_average": round(os.getloadavg()[0], 1),
             "machine": platform.machine(),
+            "commit": subprocess.run(COMMIT, capture_output=True, text=True).stdout.strip(),
         }
         server = ReportServer(folder / "site", port=0)
         threading.Thread(target=server.serve_forever, daemon=True).start()

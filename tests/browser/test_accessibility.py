@@ -1,6 +1,7 @@
-"""Every view in both themes, judged by axe-core: it finds nothing."""
+"""Every view, light on a desk and dark on a phone, judged by axe-core: it finds nothing."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,34 +21,35 @@ def problems(page: Any) -> list[str]:
     return [f"{one['impact']} {one['id']}: {node['html'][:200]}" for one in found for node in one["nodes"]]
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("view", VIEWS)
-def test_pictures(visit: Callable[..., Any], digits: Any, view: str, theme: str) -> None:
-    page = visit(digits.url("file"), view, color_scheme=theme)
-    page.wait_for_timeout(300)
-    assert problems(page) == []
-
-
-@pytest.fixture(scope="module", params=["texts", "features", "none"])
-def words(request: pytest.FixtureRequest, make_site: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    classes = ["cat", "dog"]
-    run, *codes = run_of(tmp_path_factory.mktemp("run") / "a", 24, 16, classes)
-    if request.param == "none":
-        return make_site(run)
-    rows: Any = [f"text {k} of some length" for k in range(24)]
-    if request.param == "features":
-        rows = np.arange(24 * 3).reshape(24, 3) / 7
-    return make_site(with_data(run, (codes[0], codes[1]), classes, rows, rows[:16]))
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_texts_and_features(visit: Callable[..., Any], words: Any, theme: str) -> None:
-    page = visit(words.url("file"), color_scheme=theme)
-    for view in WORDS:
-        page.goto(f"{words.url('file')}#/{view}")
+def look_at_all(visit: Callable[..., Any], url: str, views: tuple[str, ...], theme: str, width: int) -> None:
+    page = visit(url, color_scheme=theme)
+    page.set_viewport_size({"width": width, "height": 800})
+    for view in views:
+        page.goto(f"{url}#/{view}")
         page.wait_for_selector("main h1")
-        page.wait_for_timeout(200)
+        page.wait_for_timeout(300)
         assert (view, problems(page)) == (view, [])
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 1280), ("dark", 390)])
+def test_pictures(visit: Callable[..., Any], digits: Any, theme: str, width: int) -> None:
+    look_at_all(visit, digits.url("file"), VIEWS, theme, width)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "theme", "width"), [("texts", "light", 390), ("features", "dark", 1280), ("none", "dark", 390)]
+)
+def test_texts_and_features(
+    visit: Callable[..., Any], make_site: Any, tmp_path: Path, inputs: str, theme: str, width: int
+) -> None:
+    classes = ["cat", "dog"]
+    run, *codes = run_of(tmp_path / "a", 24, 16, classes)
+    rows: Any = [f"text {k} of some length" for k in range(24)]
+    if inputs == "features":
+        rows = np.arange(24 * 3).reshape(24, 3) / 7
+    if inputs != "none":
+        run = with_data(run, (codes[0], codes[1]), classes, rows, rows[:16])
+    look_at_all(visit, make_site(run).url("file"), WORDS, theme, width)
 
 
 def test_help_and_decisions_too(visit: Callable[..., Any], digits: Any) -> None:

@@ -1,6 +1,7 @@
 """The explorer in a browser, from the disk and from the server: what people do with it."""
 
 import csv
+import itertools
 import json
 import time
 from collections.abc import Callable
@@ -82,9 +83,7 @@ def test_gallery_filters_and_sorts(visit: Visit, url: str, digits: Any, scores: 
     page.locator("#min").fill("0.5")
     several = int((scores["memorization"][threes] >= 0.5).sum())
     until(page, f"document.querySelector('.found').innerText.startsWith('{several} ')")
-    assert "class=3" in page.url
-    assert "sort=uncertain" in page.url
-    assert "min=0.5" in page.url
+    until(page, "location.hash === '#/gallery?class=3&sort=uncertain&min=0.5'")
     page.locator("#search").fill("#17")
     until(page, "document.querySelector('.found').innerText.startsWith('0 ')")
     page.select_option("#class", "")
@@ -164,7 +163,7 @@ def test_pairs_above_a_higher_influence(visit: Visit, url: str, digits: Any) -> 
     page.locator("input[type=range]").fill("0.5")
     count = int((digits.run.find_pairs().influence >= 0.5).sum())
     until(page, f"document.querySelector('.found').innerText.startsWith('{count} pair')")
-    assert "min=0.5" in page.url
+    until(page, "location.hash.includes('min=0.5')")
 
 
 def test_marking_mislabels_and_the_files_of_the_decisions(visit: Visit, url: str, digits: Any, tmp_path: Path) -> None:
@@ -347,6 +346,105 @@ def test_a_card_of_pairs_holds_what_is_on_it(visit: Visit, digits: Any, width: i
     if width < 720:  # one card in a row, and none has room for another row of pictures
         assert below.max() < 88
     assert page.locator(".group .more").count() > 0
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+def test_other_cards_hold_what_is_on_them(visit: Visit, digits: Any, width: int) -> None:
+    """Their heights stand in the style sheet, and the places of cards that are not drawn are reckoned from them."""
+    page = visit(digits.url("file"))
+    page.set_viewport_size({"width": width, "height": 900})
+    for view, card in (
+        ("gallery", ".tile"),
+        ("mislabels", ".verdict"),
+        ("duplicates", ".verdict"),
+        ("classes", ".class-row"),
+    ):
+        page.goto(f"{digits.url('file')}#/{view}")
+        page.wait_for_selector(f".cell {card}")
+        page.wait_for_timeout(150)
+        rooms = page.locator(".cell").evaluate_all(
+            """all => all.map(cell => {
+                const inside = [...cell.querySelectorAll("*:not(.sr)")].map(one => one.getBoundingClientRect());
+                const box = cell.getBoundingClientRect();
+                return [box.bottom - Math.max(...inside.map(one => one.bottom)),
+                        box.right - Math.max(...inside.map(one => one.right))];
+            })"""
+        )
+        assert np.array(rooms).min() > -0.5, view
+    bar = page.locator(".filters > *").evaluate_all("all => all.map(one => one.getBoundingClientRect().toJSON())")
+    for one, two in itertools.combinations(bar, 2):
+        assert not _overlap(one, two)
+
+
+def _overlap(one: dict[str, float], two: dict[str, float]) -> bool:
+    apart = (
+        one["right"] <= two["left"]
+        or two["right"] <= one["left"]
+        or one["bottom"] <= two["top"]
+        or two["bottom"] <= one["top"]
+    )
+    return not apart
+
+
+def test_a_dragged_slider_does_not_wear_out_the_address(visit: Visit, digits: Any) -> None:
+    """Browsers allow about a hundred changes in half a minute; the list follows every one, the address now and then."""
+    page = visit(digits.url("file"), "gallery")
+    page.evaluate(
+        """() => {
+            window.changes = 0;
+            const replace = history.replaceState.bind(history);
+            history.replaceState = (...all) => { window.changes++; replace(...all); };
+            for (let k = 1; k <= 300; k++) {
+                const slider = document.querySelector("#min");
+                slider.value = (k % 60) / 100;
+                slider.dispatchEvent(new Event("input", { bubbles: true }));
+            }
+            document.querySelector("#search").value = "3";
+            document.querySelector("#search").dispatchEvent(new Event("input", { bubbles: true }));
+        }"""
+    )
+    until(page, "document.querySelector('#search').value === '3' && location.hash.includes('q=3')")
+    assert page.evaluate("window.changes") < 5
+    page.locator("#min").fill("0.3")
+    page.locator("#min").fill("0.31")
+    page.locator(".cell a").first.click()  # before its time, what is shown goes to the history
+    page.wait_for_selector("article.page")
+    page.go_back()
+    until(page, "location.hash.includes('min=0.31')")
+    assert page.locator("#min").input_value() == "0.31"
+
+
+def test_back_and_forth_through_examples_and_pairs(visit: Visit, url: str) -> None:
+    page = visit(url, "pairs")
+    page.locator(".carrier a").first.click()
+    page.wait_for_selector("article.page")
+    train = page.evaluate("location.hash")
+    page.locator(".influences a").first.click()
+    until(page, "location.hash.startsWith('#/test/')")
+    test = page.evaluate("location.hash")
+    page.goto(f"{url}#/gallery?class=3&min=0.1")
+    for _ in range(3):
+        page.go_back()
+    until(page, "document.querySelector('h1').innerText === 'Pairs'")
+    for place in (train, test, "#/gallery?class=3&min=0.1"):
+        page.go_forward()
+        until(page, f"location.hash === '{place}'")
+    until(page, "document.querySelector('#class')?.value === '3'")
+    assert page.locator("#min").input_value() == "0.1"
+
+
+def test_nonsense_in_a_link_is_no_filter(visit: Visit, url: str) -> None:
+    page = visit(url, "gallery?class=nope&min=x&max=&sort=zzz&split=valid&q=")
+    assert status(page) == "600 of 600"
+    for code in ("-1", "10", "1.5", "1e0", "NaN"):
+        page.goto(f"{url}#/gallery?class={code}")
+        until(page, "document.querySelector('.found').innerText === '600 of 600'")
+        assert page.locator("#class").input_value() == ""
+    page.goto(f"{url}#/gallery?min=-7&max=9")
+    until(page, "document.querySelector('.found').innerText === '600 of 600'")
+    page.goto(f"{url}#/pairs?min=many&class=99")
+    until(page, "document.querySelector('.filters output')?.innerText === '0.15'")
+    assert not status(page).startswith("0 ")
 
 
 def test_a_number_that_is_none(visit: Visit, url: str) -> None:

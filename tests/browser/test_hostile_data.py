@@ -62,6 +62,24 @@ def test_names_texts_and_ids_are_text(visit: Any, make_site: Any, tmp_path: Path
     assert page.evaluate("window.ran") is None
 
 
+def test_texts_in_any_writing(visit: Any, make_site: Any, tmp_path: Path) -> None:
+    texts = ["   \n ", "שלום עולם זה סרט", "👩‍👩‍👧‍👦 film", "bell \x07 \x1b[31m", "W" * 6000, "plain"]
+    run, *codes = run_of(tmp_path / "a", 6, 6, ["a", "b"])
+    site = make_site(with_data(run, tuple(codes), ["a", "b"], texts, texts))
+    page = see_everything(visit, site)
+    page.goto(f"{site.url('server')}#/gallery?sort=index")
+    page.wait_for_selector(".cell .written")
+    cards = page.locator(".cell .written")
+    assert cards.nth(0).inner_text() == "(blank text)"
+    directions = cards.evaluate_all("all => all.map(one => getComputedStyle(one).direction)")
+    assert directions == ["ltr", "rtl", "ltr", "ltr", "ltr", "ltr"]
+    wide = page.evaluate("document.documentElement.scrollWidth")
+    assert wide <= 1280
+    page.goto(f"{site.url('server')}#/train/4")
+    page.wait_for_selector(".written.full")
+    assert page.locator(".written.full").inner_text() == "W" * 4999 + "…"
+
+
 def test_a_file_of_decisions_runs_nothing_either(visit: Any, make_site: Any, tmp_path: Path) -> None:
     names = ["=1+1", 'a "quoted", one', "line\nbreak"]
     run, *codes = run_of(tmp_path / "a", 12, 9, names)

@@ -172,3 +172,25 @@ def test_faults_of_the_content(tmp_path):
     fails(write(tmp_path / "d.npz", y_train=npy(np.zeros(6, int))), "all training labels are 0")
     fails(write(tmp_path / "e.npz", y_train=npy(np.linspace(0, 1, 6))), "must be all integers or all strings")
     fails(write(tmp_path / "f.npz", x_test=npy(np.zeros((0, 4, 4))), y_test=npy([])), "the test split is empty")
+
+
+def test_images_that_use_little_of_their_range_are_mentioned_once(tmp_path):
+    """uint8 says 0..255: digits stored as 0..16 would be nearly black to a network, and nobody would know why."""
+    dark = {**ARRAYS, "x_train": ARRAYS["x_train"] // 16, "x_test": ARRAYS["x_test"] // 16}
+    np.savez(tmp_path / "dark.npz", **dark)
+    (note,) = load(f"npz:{tmp_path}/dark.npz").notes
+    assert "no value of its images is above 15" in note
+    assert "range=0,15" in note
+    said = load(f"npz:{tmp_path}/dark.npz?range=0,16")
+    assert (said.notes, said.value_range) == ((), (0, 16))
+    assert load(write(tmp_path / "bright.npz")).notes == ()
+    features = {key: value.reshape(len(value), -1) if key.startswith("x") else value for key, value in dark.items()}
+    np.savez(tmp_path / "features.npz", **features)  # no images: nothing is assumed about them
+    assert load(f"npz:{tmp_path}/features.npz").notes == ()
+
+
+def test_a_range_that_is_none(tmp_path):
+    spec = write(tmp_path / "data.npz")
+    for text in ("16", "0,16,32", "low,high", "0,"):
+        fails(f"{spec}?range={text}", "the lowest and the highest value, as 0,16")
+    fails(f"{spec}?range=16,0", "lowest < highest")

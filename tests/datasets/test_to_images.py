@@ -4,10 +4,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from memfluence.datasets import load, to_images
+from memfluence.datasets import load, picture_range, to_images
 
 RNG = np.random.default_rng(0)
 GREY = RNG.integers(0, 256, (5, 6, 7), dtype=np.uint8)
+RAMP = np.arange(256, dtype=np.uint8).reshape(4, 8, 8)
 COLOUR = RNG.integers(0, 256, (5, 6, 7, 3), dtype=np.uint8)
 
 
@@ -74,3 +75,27 @@ def test_digits_are_images():
     images = to_images(dataset.x_test, dataset.value_range, rows=np.arange(3))
     assert images.shape == (3, 8, 8)
     assert images.max() == 255
+
+
+@pytest.mark.parametrize(
+    ("inputs", "value_range", "expected"),
+    [
+        (RAMP, (0, 255), (0, 255)),
+        (RAMP // 16, (0, 255), (0, 15)),  # digits stored in bytes
+        (RAMP // 16, (0, 16), (0, 16)),
+        (RAMP / 16, None, (0, 255 / 16)),  # as scikit-learn gives them
+        (RAMP / 255, None, (0, 1)),
+        (RAMP > 127, None, (0, 1)),
+        (RAMP / 127.5 - 1, None, (-1, 1)),
+        (RAMP.astype(np.uint16), None, (0, 255)),
+        (RAMP.astype(np.uint16) * 256, None, (0, 255 * 256)),
+        (RAMP * 3.0 - 20, None, (-20, 745)),
+        (np.full((2, 4, 4), 7, np.uint8), (0, 255), (0, 255)),
+        (np.full((2, 4, 4), 7.5), None, (0, 255)),
+        (np.full((2, 4, 4), 999.0), None, (999, 1000)),
+        (np.zeros((0, 4, 4)), None, (0, 1)),
+        (["a", "b"], None, None),
+    ],
+)
+def test_black_and_white_for_people(inputs, value_range, expected):
+    assert picture_range(inputs, value_range) == expected

@@ -87,6 +87,8 @@ def test_asked_by_any_name_where_all_may_ask(tmp_path: Path) -> None:
         thread = threading.Thread(target=open_to_all.serve_forever)
         thread.start()
         status = ask(open_to_all, "/", headers={"Host": "lab.example"})[0]
+        assert open_to_all.url == f"http://{socket.gethostname()}:{open_to_all.server_address[1]}/"
+        assert not open_to_all.is_private
         open_to_all.shutdown()
         thread.join()
     assert status == 200
@@ -146,9 +148,11 @@ def test_addresses_that_are_not_ours(tmp_path: Path) -> None:
         ReportServer(tmp_path, port=70_000)
 
 
-def test_command_prints_the_address_and_ends_at_ctrl_c(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("0.0.0.0", True)])
+def test_command_prints_the_address_and_ends_at_ctrl_c(tmp_path: Path, host: str, warned: bool) -> None:
     make_run(tmp_path)
     command = [sys.executable, "-m", "memfluence", "serve", str(tmp_path / "run"), "--port", "0", "--json"]
+    command += ["--host", host]
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -158,13 +162,16 @@ def test_command_prints_the_address_and_ends_at_ctrl_c(tmp_path: Path) -> None:
     ) as process:
         assert process.stdout is not None
         url = json.loads(process.stdout.readline())["url"]
-        assert url.startswith("http://127.0.0.1:")
-        host = url.removeprefix("http://").rstrip("/")
-        connection = http.client.HTTPConnection(host, timeout=10)
+        assert warned or url.startswith("http://127.0.0.1:")
+        port = int(url.rstrip("/").rpartition(":")[2])
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
         connection.request("GET", "/")
         assert b"memfluence" in connection.getresponse().read()
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=30)
         assert process.returncode == 0, errors
         assert b"Traceback" not in errors
+        assert (b"there is no password" in errors) == warned
+    with ReportServer(tmp_path, port=port) as next_one:  # the port is free again
+        assert next_one.server_address[1] == port
     assert (tmp_path / "run" / "report" / "index.html").is_file()

@@ -4,7 +4,7 @@ import { Meter } from "./parts";
 import { className, classRows, report, type ClassRow } from "./report";
 import { href, refine, type Route } from "./state";
 import { count, percent, plural, value } from "./words";
-import { VirtualGrid } from "./virtual";
+import { pixels, VirtualGrid } from "./virtual";
 
 type Column = [keyof ClassRow, string, string]; // key, heading, what it means
 
@@ -75,7 +75,10 @@ export function Classes({ route }: { route: Route }) {
           minWidth={10000}
           maxColumns={1}
           gap={0}
-          height={() => (window.innerWidth < 720 ? 76 : 44)}
+          height={() => {
+            const high = pixels("--class-row");
+            return () => high;
+          }}
           label="Classes"
           keyOf={(position) => rows[position].code}
           render={(position, _, tabbable) => <Line row={rows[position]} tabbable={tabbable} />}

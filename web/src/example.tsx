@@ -89,7 +89,7 @@ export function Example({ split, index }: { split: Split; index: number }) {
           {split === "train" ? <TrainScores index={index} chunk={chunk} /> : <TestScores index={index} />}
           {chunk && !(chunk instanceof Error) && <Said split={split} index={index} chunk={chunk} code={code} />}
           <p class="links">
-            <a href={href("gallery", { split: split === "test" ? "test" : null, class: code })}>All {className(code)}</a>
+            <a href={href("gallery", { split: split === "test" ? "test" : null, class: code })}>All examples of {className(code)}</a>
           </p>
         </div>
       </div>

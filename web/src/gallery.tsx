@@ -1,11 +1,11 @@
 // All examples of a split: filtered, sorted, and only those that are seen in the page.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { inputsName, load, peek, type Inputs, type Split } from "./data";
-import { Caption, ClassSelect, ExampleLink } from "./parts";
+import { Caption, chosenClass, ClassSelect, ExampleLink } from "./parts";
 import { ordered, report, size, SORTS, walk } from "./report";
-import { recall, refine, remember, type Route } from "./state";
+import { currentHash, numberIn, recall, refine, remember, type Route } from "./state";
 import { count, value } from "./words";
-import { VirtualGrid } from "./virtual";
+import { pixels, VirtualGrid } from "./virtual";
 
 const SIZES = { s: 72, m: 112, l: 176 } as const;
 type TileSize = keyof typeof SIZES;
@@ -16,11 +16,11 @@ export function Gallery({ route }: { route: Route }) {
   const fallback = split === "train" ? "memorized" : "influence";
   const asked = route.query.get("sort") ?? fallback;
   const sort = Object.hasOwn(SORTS[split], asked) ? asked : fallback;
-  const code = route.query.get("class") ?? "";
+  const code = chosenClass(route.query);
   const text = (route.query.get("q") ?? "").trim().toLowerCase();
   const lowest = split === "train" ? Math.min(0, meta.facts.histogram.edges[0]) : 0;
-  const min = bound(route.query.get("min"), lowest);
-  const max = bound(route.query.get("max"), 1);
+  const min = numberIn(route.query.get("min"), lowest, 1, lowest);
+  const max = numberIn(route.query.get("max"), lowest, 1, 1);
   const [tile, setTile] = useState<TileSize>(() => {
     const kept = recall("tile");
     return kept === "s" || kept === "l" ? kept : "m";
@@ -33,17 +33,16 @@ export function Gallery({ route }: { route: Route }) {
     const lower = min <= lowest ? -Infinity : Math.round(min * 10000); // all of them also means those without an estimate
     const upper = max >= 1 ? Infinity : Math.round(max * 10000);
     const matches = text ? matcher(split, text) : null;
-    const chosen = code === "" ? -1 : Number(code);
     return ordered(split, sort).filter(
       (k) =>
-        (chosen < 0 || label[k] === chosen) && values[k] >= lower && values[k] <= upper && (!matches || matches(k)),
+        (code < 0 || label[k] === code) && values[k] >= lower && values[k] <= upper && (!matches || matches(k)),
     );
   }, [split, sort, code, text, min, max, searched]);
 
   useEffect(() => {
     walk.split = split;
     walk.order = order;
-    walk.from = location.hash;
+    walk.from = currentHash();
   });
 
   const side = tile === "m" && window.innerWidth < 720 ? 100 : SIZES[tile]; // three in a row on a phone
@@ -121,7 +120,10 @@ export function Gallery({ route }: { route: Route }) {
         count={order.length}
         minWidth={minWidth}
         gap={pictures ? 10 : 12}
-        height={(width) => (pictures ? width + 46 : meta.inputs === "none" ? 84 : 148)}
+        height={(width) => {
+          const high = pictures ? width + pixels("--tile-caption") : pixels(meta.inputs === "none" ? "--number-card" : "--words-card");
+          return () => high;
+        }}
         label={`${split === "train" ? "Training" : "Test"} examples`}
         keyOf={(position) => order[position]}
         render={(position, width, tabbable) => (
@@ -132,11 +134,6 @@ export function Gallery({ route }: { route: Route }) {
       />
     </>
   );
-}
-
-function bound(text: string | null, otherwise: number): number {
-  const found = text === null || text === "" ? NaN : Number(text);
-  return Number.isNaN(found) ? otherwise : found;
 }
 
 function matcher(split: Split, text: string): (index: number) => boolean {

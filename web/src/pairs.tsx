@@ -1,11 +1,11 @@
 // High-influence pairs, as in the paper's figures: a memorized training example, and the test examples that it carries.
 import { useMemo } from "preact/hooks";
 import { columns, fraction, type Columns, type Packed } from "./data";
-import { ClassSelect, exampleHref, ExampleLink, Notice, Waiting } from "./parts";
+import { chosenClass, ClassSelect, exampleHref, ExampleLink, Notice, Waiting } from "./parts";
 import { className, label, number, report } from "./report";
-import { refine, useDocument, type Route } from "./state";
+import { numberIn, refine, useDocument, type Route } from "./state";
 import { percent, plural, value } from "./words";
-import { VirtualGrid } from "./virtual";
+import { pixels, VirtualGrid } from "./virtual";
 
 export type PairTable = Record<string, Packed>;
 
@@ -89,23 +89,22 @@ export function PairGroup({ group }: { group: Group }) {
   );
 }
 
-/** Of the card of so many pairs: as many rows as style.css makes of their places. */
-function groupHeight(width: number, pairs: number): number {
-  const places = Math.min(SHOWN, pairs);
-  const narrow = window.innerWidth < 720;
-  if (report.meta.inputs !== "images") return narrow ? Math.max(190, 22 + 130 * places) : 172;
-  const across = Math.max(1, Math.floor((width - (narrow ? 131 : 188)) / 97.6));
-  const rows = Math.ceil(places / across);
-  return narrow ? Math.max(186, 16 + 151 * rows) : 14 + 158 * rows;
+/** Heights of cards of that width, by how many pairs they show: as many rows as style.css makes of their places. */
+function groupHeight(width: number): (pairs: number) => number {
+  const fit = Math.floor((width - pixels("--pair-beside")) / pixels("--pair-step"));
+  const across = pixels("--pair-columns") || Math.max(1, fit);
+  const [least, frame, row] = ["--pair-least", "--pair-frame", "--pair-row"].map(pixels);
+  return (pairs) => Math.max(least, frame + row * Math.ceil(Math.min(SHOWN, pairs) / across));
 }
 
 export function Pairs({ route }: { route: Route }) {
   const table = useDocument<PairTable>("pairs");
   const { facts } = report.meta;
-  const code = route.query.get("class") ?? "";
-  const least = Number(route.query.get("min") ?? facts.thresholds.influence);
+  const code = chosenClass(route.query);
+  const lowest = facts.thresholds.influence;
+  const least = numberIn(route.query.get("min"), lowest, 1, lowest);
   const groups = useMemo(
-    () => (table && !(table instanceof Error) ? groupsOf(columns(table), least, code === "" ? -1 : Number(code)) : []),
+    () => (table && !(table instanceof Error) ? groupsOf(columns(table), least, code) : []),
     [table, least, code],
   );
   if (!table || table instanceof Error) return <Waiting what={table} />;
@@ -129,7 +128,7 @@ export function Pairs({ route }: { route: Route }) {
           </span>
           <input
             type="range"
-            min={facts.thresholds.influence}
+            min={lowest}
             max="1"
             step="0.01"
             value={least}
@@ -147,7 +146,10 @@ export function Pairs({ route }: { route: Route }) {
         minWidth={Math.min(report.meta.inputs === "images" ? 560 : 1000, window.innerWidth - 32)}
         maxColumns={2}
         gap={14}
-        height={(width, position) => groupHeight(width, groups[position].pairs.length)}
+        height={(width) => {
+          const high = groupHeight(width);
+          return (position) => high(groups[position].pairs.length);
+        }}
         label="Pairs"
         keyOf={(position) => groups[position].train}
         render={(position) => <PairGroup group={groups[position]} />}

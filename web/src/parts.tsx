@@ -1,9 +1,10 @@
 // What views are made of: an example's picture, text or features, and small charts of one number.
 import type { ComponentChildren } from "preact";
+import { useMemo } from "preact/hooks";
 import { inputsName, sheetUrl, type Inputs, type Split } from "./data";
 import { className, label, number, report, size } from "./report";
 import { href, useDocument } from "./state";
-import { percent, value } from "./words";
+import { count, percent, value } from "./words";
 
 export const SPLIT_WORD = { train: "training", test: "test" } as const;
 
@@ -57,7 +58,14 @@ function Written({ split, index, full }: { split: Split; index: number; full?: b
   const inputs = useDocument<Inputs>(inputsName(meta, split, index));
   if (!inputs || inputs instanceof Error) return <span class="written">{inputs ? inputs.message : "…"}</span>;
   const k = index % meta.chunk;
-  if (inputs.texts) return <span class={full ? "written full" : "written"}>{inputs.texts[k]}</span>;
+  if (inputs.texts) {
+    const text = inputs.texts[k];
+    return (
+      <span class={full ? "written full" : "written"} dir="auto">
+        {text.trim() ? text : <span class="soft">(blank text)</span>}
+      </span>
+    );
+  }
   const features = inputs.features?.[k] ?? [];
   const more = inputs.more?.[k] ?? 0;
   if (!full) {
@@ -182,17 +190,28 @@ export function Waiting({ what }: { what: Error | undefined }) {
   return what ? <Notice>{what.message}</Notice> : <p class="waiting" aria-live="polite">Loading…</p>;
 }
 
-export function ClassSelect({ chosen, onChange }: { chosen: string; onChange: (code: string) => void }) {
+/** The class that a link asks for, -1 for all: where it asks for none, or for one that there is not. */
+export function chosenClass(query: URLSearchParams): number {
+  const text = query.get("class") ?? "";
+  return /^\d+$/.test(text) && Number(text) < report.meta.classes.length ? Number(text) : -1;
+}
+
+export function ClassSelect({ chosen, onChange }: { chosen: number; onChange: (code: string) => void }) {
+  const options = useMemo(
+    () =>
+      report.meta.classes.map((name, code) => (
+        <option key={code} value={String(code)}>
+          {name}
+        </option>
+      )),
+    [], // the same ones again are skipped: there may be ten thousand
+  );
   return (
     <label class="field">
       <span>Class</span>
-      <select id="class" value={chosen} onChange={(event) => onChange(event.currentTarget.value)}>
-        <option value="">all {report.meta.classes.length} classes</option>
-        {report.meta.classes.map((name, code) => (
-          <option key={code} value={String(code)}>
-            {name}
-          </option>
-        ))}
+      <select id="class" value={chosen < 0 ? "" : String(chosen)} onChange={(event) => onChange(event.currentTarget.value)}>
+        <option value="">all {count(report.meta.classes.length)} classes</option>
+        {options}
       </select>
     </label>
   );

@@ -7,7 +7,7 @@ import { ExampleLink, Notice, Waiting } from "./parts";
 import { className, label, number, report, writtenLabel } from "./report";
 import { refine, useDecisions, useDocument, type Decision, type Route } from "./state";
 import { approximate, count, percent, plural, value } from "./words";
-import { VirtualGrid } from "./virtual";
+import { pixels, VirtualGrid } from "./virtual";
 
 interface Entry {
   key: string;
@@ -113,7 +113,10 @@ function Review({ name, title, intro, notice, yes, no, entries, empty, route }: 
         count={shown.length}
         minWidth={Math.min((name === "mislabels" ? 310 : 400) + (report.meta.inputs === "images" ? 0 : 100), window.innerWidth - 32)}
         gap={14}
-        height={() => (name === "mislabels" ? 156 : 192)}
+        height={() => {
+          const high = pixels(`--${name}-card`);
+          return () => high;
+        }}
         label={title}
         keyOf={(position) => shown[position].key}
         onPosition={(position) => (focused.current = position)}

@@ -7,8 +7,14 @@ export interface Route {
   query: URLSearchParams;
 }
 
+let shown = location.hash; // what is on the page; the address bar may be a moment behind
+
+export function currentHash(): string {
+  return shown;
+}
+
 export function currentRoute(): Route {
-  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+  const [path, query] = shown.replace(/^#\/?/, "").split("?");
   let parts: string[] = [];
   try {
     parts = path.split("/").filter(Boolean).map(decodeURIComponent);
@@ -25,8 +31,22 @@ export function href(path: string, query: Record<string, string | number | null 
 }
 
 const places = new Map<string, number>(); // where each view was scrolled to
-let last = location.hash;
+let last = shown;
 let followed = false; // a link, rather than back or forward
+
+// A dragged slider changes the route a hundred times a second; browsers allow about a hundred changes of the address in
+// half a minute, and refuse or throw after that.
+const ADDRESS_AFTER = 350;
+let written = -ADDRESS_AFTER;
+let waiting: number | undefined;
+
+function writeAddress(): void {
+  clearTimeout(waiting);
+  waiting = undefined;
+  if (shown === location.hash) return;
+  written = performance.now();
+  history.replaceState(null, "", shown);
+}
 
 /** Change the query of the present view without a new entry in the history. */
 export function refine(changes: Record<string, string | number | null>): void {
@@ -35,12 +55,13 @@ export function refine(changes: Record<string, string | number | null>): void {
     if (value === null || value === "") route.query.delete(key);
     else route.query.set(key, String(value));
   }
-  history.replaceState(null, "", href(route.path.join("/"), Object.fromEntries(route.query)));
-  last = location.hash;
+  last = shown = href(route.path.join("/"), Object.fromEntries(route.query));
+  waiting ??= window.setTimeout(writeAddress, Math.max(0, written + ADDRESS_AFTER - performance.now()));
   window.dispatchEvent(new Event("refined"));
 }
 
 export function go(hash: string): void {
+  writeAddress();
   followed = true;
   location.hash = hash;
 }
@@ -50,8 +71,10 @@ export function useRoute(): Route {
   useEffect(() => {
     history.scrollRestoration = "manual";
     const changed = () => {
+      clearTimeout(waiting);
+      waiting = undefined;
       places.set(last, window.scrollY);
-      last = location.hash;
+      last = shown = location.hash;
       const top = followed ? 0 : (places.get(last) ?? 0);
       followed = false;
       setRoute(currentRoute());
@@ -59,7 +82,9 @@ export function useRoute(): Route {
     };
     const refined = () => setRoute(currentRoute());
     const clicked = (event: MouseEvent) => {
-      if ((event.target as Element).closest?.('a[href^="#/"]') && !event.metaKey && !event.ctrlKey) followed = true;
+      if (!(event.target as Element).closest?.('a[href^="#/"]')) return;
+      writeAddress();
+      if (!event.metaKey && !event.ctrlKey) followed = true;
     };
     window.addEventListener("hashchange", changed);
     window.addEventListener("refined", refined);
@@ -71,6 +96,12 @@ export function useRoute(): Route {
     };
   }, []);
   return route;
+}
+
+/** A number of the query between two others; `otherwise` where it is none. */
+export function numberIn(text: string | null, lowest: number, highest: number, otherwise: number): number {
+  const found = text === null || text.trim() === "" ? NaN : Number(text);
+  return Number.isNaN(found) ? otherwise : Math.min(highest, Math.max(lowest, found));
 }
 
 /** A document of the report; undefined while it is on its way, an Error where it cannot be had. */

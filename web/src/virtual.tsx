@@ -1,18 +1,23 @@
 // A long list in which only what is seen exists: rows of cells in the window's own scrolling.
 import { observeWindowOffset, observeWindowRect, Virtualizer, windowScroll } from "@tanstack/virtual-core";
 import type { ComponentChildren, VNode } from "preact";
-import { useEffect, useLayoutEffect, useReducer, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
 
 interface Props {
   count: number;
   minWidth: number; // of a cell; cells share the width that there is
   maxColumns?: number;
-  height: (width: number, position: number) => number; // of a cell of that width; a row is as high as its highest
+  height: (width: number) => (position: number) => number; // of cells of that width; a row is as high as its highest
   gap: number;
   label: string;
   render: (position: number, width: number, tabbable: boolean) => ComponentChildren;
   keyOf: (position: number) => string | number;
   onPosition?: (position: number) => void; // the cell that has the focus
+}
+
+/** A length of style.css: heights of cards stand there, beside what has to fit into them. */
+export function pixels(name: string): number {
+  return parseFloat(getComputedStyle(document.documentElement).getPropertyValue(name));
 }
 
 export function VirtualGrid(props: Props) {
@@ -28,10 +33,11 @@ export function VirtualGrid(props: Props) {
   const across = Math.min(fit, props.maxColumns ?? fit);
   const cell = Math.floor((width - gap * (across - 1)) / across);
   const rows = Math.ceil(count / across);
+  const heightOf = useMemo(() => props.height(Math.max(1, cell)), [cell, props.height]);
   const rowHeight = (row: number) => {
     let highest = 0;
     for (let position = row * across; position < Math.min(count, (row + 1) * across); position++) {
-      highest = Math.max(highest, props.height(Math.max(1, cell), position));
+      highest = Math.max(highest, heightOf(position));
     }
     return highest + gap;
   };

@@ -77,6 +77,8 @@ def serve(
             as_json({"url": server.url})
         else:
             say(f"{server.url} (Ctrl-C to stop)")
+        if not server.is_private:
+            typer.echo("Everyone who reaches this machine can look at the report: there is no password.", err=True)
         typer.get_text_stream("stdout").flush()
         try:
             server.serve_forever()

@@ -15,11 +15,12 @@ from memfluence.datasets._huggingface import is_local, load_huggingface
 from memfluence.datasets._idx import load_mnist
 from memfluence.datasets._imagenet import OPTIONS as IMAGENET_OPTIONS
 from memfluence.datasets._imagenet import load_imagenet
-from memfluence.datasets._images import to_images
+from memfluence.datasets._images import picture_range, to_images
 from memfluence.datasets._lazy import LazyImages
 from memfluence.datasets._longtail import OPTIONS as LONGTAIL_OPTIONS
 from memfluence.datasets._longtail import load_longtail
 from memfluence.datasets._looking import features, one_input
+from memfluence.datasets._npz import OPTIONS as NPZ_OPTIONS
 from memfluence.datasets._npz import load_npz
 from memfluence.datasets._spec import Source, absolute, close_match, parse_options, short_name, split_spec, with_options
 from memfluence.errors import DatasetError
@@ -32,6 +33,7 @@ __all__ = [
     "from_arrays",
     "load",
     "one_input",
+    "picture_range",
     "short_name",
     "to_images",
 ]
@@ -40,7 +42,7 @@ _SOURCES: dict[str, Source] = {
     "digits": Source("digits", load_digits),
     "longtail": Source("longtail", load_longtail, options=LONGTAIL_OPTIONS),
     "csv": Source("csv:FILE", load_csv, "path", CSV_OPTIONS),
-    "npz": Source("npz:FILE", load_npz, "path"),
+    "npz": Source("npz:FILE", load_npz, "path", NPZ_OPTIONS),
     "mnist": Source("mnist:DIR", load_mnist, "path"),
     "cifar10": Source("cifar10:DIR", load_cifar10, "path"),
     "cifar100": Source("cifar100:DIR", load_cifar100, "path"),

@@ -141,7 +141,8 @@ def from_arrays(
         train_ids=train_ids,
         test_ids=test_ids,
         attributes=dict(attributes or {}),
-        notes=_unseen(np.setdiff1d(in_test, in_train), classes, name),
+        notes=_unseen(np.setdiff1d(in_test, in_train), classes, name)
+        + (() if value_range else _dark(x_train, x_test, name)),
     )
     _check_companions(dataset)
     return dataset
@@ -182,6 +183,18 @@ def _checked_range(value_range: tuple[float, float] | None, name: str) -> tuple[
 def _range_of_images(x_train: Any, x_test: Any) -> tuple[float, float] | None:
     images = all(isinstance(x, np.ndarray) and x.dtype == np.uint8 and x.ndim in (3, 4) for x in (x_train, x_test))
     return (0.0, 255.0) if images else None
+
+
+def _dark(x_train: Any, x_test: Any, name: str) -> tuple[str, ...]:
+    """Images whose range is taken to be 0..255, but that use less than a quarter of it."""
+    highest = max(int(x.max(initial=0)) for x in (x_train, x_test)) if _range_of_images(x_train, x_test) else 255
+    if highest >= 64:
+        return ()
+    return (
+        f"{name}: no value of its images is above {highest}, but images in uint8 are taken to run from 0 to 255 and"
+        f" would be nearly black to a network; scale them, or say their range (npz:FILE?range=0,{highest}, or"
+        f" value_range=(0, {highest}) of from_arrays).",
+    )
 
 
 def _check_companions(dataset: Dataset) -> None:

@@ -6,9 +6,26 @@ import numpy as np
 
 from memfluence.datasets._lazy import LazyImages
 
-__all__ = ["to_images"]
+__all__ = ["picture_range", "to_images"]
 
 _CHANNELS = (1, 3)
+_USUAL_RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 255.0))
+
+
+def picture_range(inputs: Any, value_range: tuple[float, float] | None) -> tuple[float, float] | None:
+    """What to show as black and as white: the value range, or a usual one that holds all inputs where it is not known.
+
+    Inputs that use less than a quarter of that range (digits in 0..16 of 0..255) would all look alike: they are shown
+    between their lowest and their highest. Only for people: a learner must not look at examples that it does not keep.
+    """
+    if not isinstance(inputs, np.ndarray) or inputs.dtype.kind not in "buif" or inputs.ndim not in (3, 4):
+        return value_range
+    low, high = (float(inputs.min()), float(inputs.max())) if inputs.size else (0.0, 0.0)
+    fitting = [(black, white) for black, white in _USUAL_RANGES if black <= low and high <= white]
+    for black, white in [value_range] if value_range else fitting:
+        if high == low or high - low >= (white - black) / 4:
+            return black, white
+    return (low, high) if high > low else (low, low + 1.0)
 
 
 def to_images(

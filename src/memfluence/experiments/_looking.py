@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from memfluence.datasets import Dataset, features, one_input, to_images
+from memfluence.datasets import Dataset, features, one_input, picture_range, to_images
 
 __all__ = ["in_words", "pictures"]
 
@@ -15,7 +15,8 @@ FEATURES, LETTERS = 6, 160
 def pictures(dataset: Dataset, split: Literal["train", "test"], rows: Iterable[int]) -> dict[str, np.ndarray]:
     """Pictures of some examples as {"train 17": (h, w) or (h, w, 3) uint8}; none where the data are not images."""
     some = sorted(set(rows))
-    images = to_images(_inputs(dataset, split), dataset.value_range, np.array(some)) if some else None
+    shown_range = picture_range(dataset.x_train, dataset.value_range)
+    images = to_images(_inputs(dataset, split), shown_range, np.array(some)) if some else None
     return {} if images is None else {f"{split} {row}": image for row, image in zip(some, images)}
 
 

@@ -203,8 +203,9 @@ def _warning(found: int, permuted_counts: list[int], mem: float, infl: float) ->
     by_chance = sum(permuted_counts) / max(1, len(permuted_counts))
     if by_chance <= NOT_SMALL * found:
         return None
+    about = f"{by_chance:,.{1 if by_chance < 10 else 0}f}"
     return (
-        f"About {by_chance:,.0f} pairs would be selected by chance alone (permuted masks, same thresholds), against"
+        f"About {about} pairs would be selected by chance alone (permuted masks, same thresholds), against"
         f" {found:,} found, so {'most' if by_chance > found / 2 else 'many'} of them may be noise; run more trials"
         " or raise the influence threshold."
     )

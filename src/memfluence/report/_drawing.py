@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memfluence.datasets import Dataset, to_images
+from memfluence.datasets import Dataset, picture_range, to_images
 from memfluence.errors import InputError
 from memfluence.report._wording import count, short_name
 from memfluence.store import write_whole
@@ -78,7 +78,8 @@ def about(run: "Run") -> str:
 
 def pictures(dataset: Dataset, inputs: Any, rows: Sequence[int]) -> dict[int, np.ndarray]:
     """Pictures of some examples by index, (h, w) or (h, w, 3) uint8 each."""
-    images = to_images(inputs, dataset.value_range, np.array(rows))
+    shown_range = picture_range(dataset.x_train, dataset.value_range)
+    images = to_images(inputs, shown_range, np.array(rows))
     if images is None:
         raise InputError(f"{dataset.name} holds no images to draw; 'memfluence report' shows what its inputs are.")
     return dict(zip(rows, images))

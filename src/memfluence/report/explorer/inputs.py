@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memfluence.datasets import Dataset
+from memfluence.datasets import Dataset, picture_range
 from memfluence.report._wording import shortened
 from memfluence.report.explorer.folder import Folder
 from memfluence.report.explorer.pictures import are_pictures
@@ -29,8 +29,10 @@ def add_inputs(
     if data is None:
         return {"inputs": "none", "ids": False}
     ids = data.train_ids is not None or data.test_ids is not None
-    if are_pictures(data.x_train, data.value_range):
-        sheet = _add_sheets(folder, data, default_order(run.estimate_memorization(keep).value), done)
+    shown_range = picture_range(data.x_train, data.value_range)
+    if are_pictures(data.x_train, shown_range):
+        order = default_order(run.estimate_memorization(keep).value)
+        sheet = _add_sheets(folder, data, shown_range, order, done)
         if ids:
             _add_rows(folder, data, False, lambda share: None)
         return {"inputs": "images", "ids": ids, "sheet": sheet}
@@ -38,10 +40,16 @@ def add_inputs(
     return {"inputs": "texts" if is_text(data.x_train) else "features", "ids": ids}
 
 
-def _add_sheets(folder: Folder, data: Dataset, order: np.ndarray, done: Callable[[float], None]) -> dict[str, Any]:
+def _add_sheets(
+    folder: Folder,
+    data: Dataset,
+    shown_range: tuple[float, float] | None,
+    order: np.ndarray,
+    done: Callable[[float], None],
+) -> dict[str, Any]:
     """Thumbnails: training examples as the gallery first shows them, test examples by index."""
     examples = data.n_train + data.n_test
-    layout = chosen_layout(data.x_train, data.value_range, examples)
+    layout = chosen_layout(data.x_train, shown_range, examples)
     for split, inputs, rows, before in (
         ("train", data.x_train, order, 0),
         ("test", data.x_test, np.arange(data.n_test), data.n_train),
@@ -50,7 +58,7 @@ def _add_sheets(folder: Folder, data: Dataset, order: np.ndarray, done: Callable
         def drawn(count: int, before: int = before) -> None:
             done((before + count) / examples)
 
-        for number, content in enumerate(sheets(inputs, data.value_range, rows, layout, drawn)):
+        for number, content in enumerate(sheets(inputs, shown_range, rows, layout, drawn)):
             folder.add(f"{split}-{number}.webp", content)
     return {"side": layout.side, "margin": MARGIN, "across": layout.across, "pixels": layout.pixels}
 

@@ -52,8 +52,16 @@ class ReportServer(ThreadingHTTPServer):
                     raise InputError(f"Cannot listen on {host}: {error.strerror}; choose another --host.") from error
 
     @property
+    def is_private(self) -> bool:
+        """Whether only this machine can ask."""
+        return ipaddress.ip_address(str(self.server_address[0])).is_loopback
+
+    @property
     def url(self) -> str:
+        """For this machine, or, where all addresses are listened to, by the machine's name."""
         host, port = self.server_address[:2]
+        if ipaddress.ip_address(str(host)).is_unspecified:
+            host = socket.gethostname()
         return f"http://[{host!s}]:{port}/" if ":" in str(host) else f"http://{host!s}:{port}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -83,9 +91,9 @@ class _Handler(SimpleHTTPRequestHandler):
 
         A page elsewhere whose own name was made to mean this machine could read the report otherwise.
         """
-        address = str(self.server.server_address[0])  # type: ignore[index]
-        if not ipaddress.ip_address(address).is_loopback:
+        if not self.server.is_private:  # type: ignore[attr-defined]
             return True
+        address = str(self.server.server_address[0])  # type: ignore[index]
         try:
             return urlsplit(f"//{self.headers.get('Host', '')}").hostname in (address, "localhost", "127.0.0.1", "::1")
         except ValueError:
