@@ -216,3 +216,16 @@ def test_the_error_of_the_separation_under_the_lemmas_design_is_that_of_all_tria
     found = membership_attack(trials, design.kinds, logits, resamples=4)
     scores = (found.separation - 0.5) / found.stderr
     assert 0.88 < np.std(scores) < 1.12  # 300 examples: known to 4%
+
+
+@pytest.mark.parametrize("variance", ["example", "pooled"])
+def test_the_error_of_the_separation_knows_unequal_arms_and_variances(variance):
+    """Three of four trials keep each of 2000 examples, and kept ones vary three times as much, or a third as much."""
+    rng = np.random.default_rng(0)
+    mask = rng.permuted(np.tile(np.arange(160) < 120, (2000, 1)), axis=1).T  # (160, 2000)
+    for deviation in (3.0, 1 / 3):
+        logits = np.where(mask, 2.0 + deviation * rng.normal(size=mask.shape), rng.normal(size=mask.shape))
+        found = membership_attack(make_trials(mask), BOTH, logits, variance=variance, resamples=4)
+        truth = 2.0 / np.sqrt((deviation**2 + 1) / 2)
+        z = (found.separation - truth) / found.stderr
+        assert abs(z.std() - 1) < 4 / np.sqrt(2 * 2000)

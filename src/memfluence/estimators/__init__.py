@@ -31,6 +31,7 @@ from memfluence.estimators.shapley import shapley_values
 from memfluence.estimators.shrunk import ShrunkInfluence, shrunk_influence
 from memfluence.estimators.significance import harmonic, p_values, q_values
 from memfluence.estimators.smoothed import smoothed
+from memfluence.estimators.thresholds import at_least, lowest
 
 __all__ = [
     "ESTIMATORS",
@@ -59,6 +60,7 @@ __all__ = [
     "adjusted_memorization",
     "arms",
     "ask",
+    "at_least",
     "banzhaf_values",
     "c_scores",
     "chosen_influence",
@@ -73,6 +75,7 @@ __all__ = [
     "judge_scores",
     "lemma_bound",
     "lemma_trials",
+    "lowest",
     "mean_utility",
     "memorization",
     "memorization_of",

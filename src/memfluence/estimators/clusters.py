@@ -27,6 +27,7 @@ effect for `repeats` or b / (b - 1) everywhere (`Arms.sample_in`).
 import numpy as np
 
 from memfluence.estimators._arms import Arms
+from memfluence.estimators.counts import bits_at
 from memfluence.estimators.intervals import Z95, Difference, difference
 from memfluence.records import Trials
 
@@ -80,11 +81,6 @@ def student_quantile(degrees: int) -> float:
     from scipy.special import stdtrit
 
     return float(stdtrit(degrees, 0.975))
-
-
-def bits_at(bits: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Chosen columns of packed bits, (rows, columns) uint8 of 0 and 1."""
-    return (bits[:, columns >> 3] >> (columns & 7).astype(np.uint8)) & np.uint8(1)
 
 
 def _cluster_starts(trials: Trials) -> np.ndarray:

@@ -18,8 +18,9 @@ Vulnerability of an example: `separation`, (m_in - m_out) over the root mean of 
 `detected`, in what share of the target models that kept it the online attack calls it a member at a false positive
 rate of 1%.
 
-Variance. `findings/roc.py`: a bootstrap over target models. The separation's standard error is sqrt(1/a + 1/b), and
-d**2 / (2(a + b - 2)) more inside the root where the variance is the example's own.
+Variance. `findings/roc.py`: a bootstrap over target models. The separation d = (m_in - m_out) / s, with s**2 the mean
+of v_in and v_out, has the squared standard error (v_in/a + v_out/b) / s**2, and where the variances are the example's
+own d**2 (v_in**2/(a - 1) + v_out**2/(b - 1)) / (8 s**4) more (the delta method for Gaussians).
 
 Failure cases. It needs `--record logit`. The attack knows the training data's distribution as well as can be (the
 shadow models come from the very same examples), so it is an upper estimate of what an outsider can do by this method;
@@ -195,16 +196,17 @@ def _separation(trials: Trials, logits: np.ndarray, chosen: Arms, variance: Vari
     mean, squares, count = (
         np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("mean", "squares", "count")
     )  # (2, n_train)
-    own = 0.0
     with np.errstate(invalid="ignore", divide="ignore"):
         if variance == "pooled":
-            spread = np.sqrt((np.nansum(squares, axis=1) / np.maximum(count - 1, 0).sum(axis=1)).mean())
+            v_in, v_out = np.nansum(squares, axis=1) / np.maximum(count - 1, 0).sum(axis=1)
         else:
-            spread = np.sqrt(_Moments(count, mean, squares).variance.mean(axis=0))
-        value = (mean[0] - mean[1]) / spread
+            v_in, v_out = _Moments(count, mean, squares).variance
+        spread = (v_in + v_out) / 2  # its square root is s
+        value = (mean[0] - mean[1]) / np.sqrt(spread)
         # Both means are over all trials, also where influence takes each arm's own; as many as independent ones.
         n_in = count[0] * chosen.sample_in / chosen.trials_in
         n_out = count[1] * chosen.sample_out / chosen.trials_out
+        error = (v_in / n_in + v_out / n_out) / spread
         if variance == "example":
-            own = value**2 / (2 * (n_in + n_out - 2))
-        return value, np.sqrt(1 / n_in + 1 / n_out + own)
+            error += value**2 * (v_in**2 / (n_in - 1) + v_out**2 / (n_out - 1)) / (8 * spread**2)
+        return value, np.sqrt(error)

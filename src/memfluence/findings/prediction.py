@@ -31,6 +31,7 @@ import numpy as np
 
 from memfluence.errors import InputError
 from memfluence.estimators import Arms, Influence, Memory, memorization_of
+from memfluence.estimators.counts import column_counts
 
 __all__ = ["PairModel", "Prediction", "fit_pairs"]
 
@@ -168,7 +169,7 @@ def fit_pairs(
     estimates, memorized = Influence(arms, memory=memory), memorization_of(arms)
     largest = max((len(rows) * len(columns) for rows, columns in blocks), default=0)
     estimates.memory.check(8 * (6 * largest + 2 * ACCURACY_GROUPS * arms.n_train), "fitting pairs", "fewer examples")
-    trials = len(arms.in_trials) + (0 if arms.shared else len(arms.out_trials))
+    trials = sum(len(part) for part in arms.parts)
     scale = 1.0 if arms.shared else 2.0
     effective = trials * float(np.sum(arms.sample_in) / max(1, np.sum(arms.trials_in)))
     kept_share = float(arms.trials_in.sum() / max(1, (arms.trials_in + arms.trials_out).sum()))
@@ -234,11 +235,8 @@ def _noise(accuracy: float, truth: np.ndarray, kept_share: float, trials: float)
 
 
 def _accuracy(arms: Arms) -> np.ndarray:
-    right = sum(
-        np.unpackbits(part.test_correct, axis=1, count=part.n_test, bitorder="little").sum(axis=0, dtype=np.int64)
-        for part in ({id(part): part for part in (arms.in_trials, arms.out_trials)}).values()
-    )
-    total = len(arms.in_trials) + (0 if arms.shared else len(arms.out_trials))
+    right = sum(column_counts(part.test_correct, part.n_test) for part in arms.parts)
+    total = sum(len(part) for part in arms.parts)
     return np.asarray((right + 1) / (total + 2))  # never 0 or 1, where there would be no noise
 
 
