@@ -46,7 +46,7 @@ _config: Any = numba.config
 Task = TypeVar("Task")
 CHUNK = 256  # test examples at a time: their counts with a panel are 1 MB
 TESTS_PER_TASK = 4096  # of a thread, against all panels: enough to repay preparing these
-PANELS_BYTES = 2**24  # of panels that a thread holds at once
+PANELS_BYTES = 2**23  # of panels that a thread holds at once
 TRANSPOSED_AT_ONCE = 2**14  # examples, a multiple of 512
 
 WORD_NS, COUNTER_NS, ROW_NS, PREPARE_NS = 0.084, 0.18, 0.00147, 1000.0
