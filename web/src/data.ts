@@ -92,7 +92,7 @@ export function load<T>(name: string): Promise<T> {
       script.src = `${folder}${name}.js`;
       const failed = (how: string) => {
         asked.delete(name); // may be asked for again
-        reject(new Error(`The file ${name}.js of this report ${how}; is its folder complete?`));
+        reject(new Error(`The file ${name}.js of this report ${how}; is its folder complete? If it was written anew, reload the page.`));
       };
       script.onload = () => {
         script.remove();
