@@ -27,6 +27,7 @@ ROOMS: dict[str, set[str]] = {
     "running": FOUNDATION | {"datasets", "designs", "learners", "store", "engines", "progress"},
     "planning": FOUNDATION | {"datasets", "designs", "learners", "store", "engines", "running"},
     "run_display": set(),
+    "run_progress": set(),
     "run_findings": FOUNDATION | {"store", "estimators", "findings"},
     "runs": FOUNDATION
     | {
@@ -36,6 +37,7 @@ ROOMS: dict[str, set[str]] = {
         "findings",
         "run_display",
         "run_findings",
+        "run_progress",
         "report",
     },  # `Run.report` opens the last room
     "run_values": FOUNDATION | {"store", "estimators", "runs"},
@@ -45,6 +47,7 @@ ROOMS: dict[str, set[str]] = {
     "reproducing": FOUNDATION
     | {"datasets", "engines", "experimenting", "experiments", "learners", "progress", "runs", "store"},
     "exchange": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
+    "upkeep": FOUNDATION | {"designs", "engines", "learners", "running", "runs", "store"},
     "report": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs", "experiments", "exchange"},
     "api": FOUNDATION | {"progress", "running", "runs"},
     "cli": FOUNDATION
@@ -61,6 +64,7 @@ ROOMS: dict[str, set[str]] = {
         "experiments",
         "experimenting",
         "reproducing",
+        "upkeep",
     },
     "__init__": {
         "api",
@@ -75,6 +79,7 @@ ROOMS: dict[str, set[str]] = {
         "reproducing",
         "runs",
         "run_values",
+        "upkeep",
     },
     "__main__": {"cli"},
 }
