@@ -74,7 +74,8 @@ def _encoded(entries: Mapping[str, tuple[Stamp, Columns]], identity: Mapping[str
     metadata = {"version": _VERSION, "run": json.dumps(dict(identity)), "segments": json.dumps(segments)}
     parts = [columns for _, columns in entries.values()]
     names = ("trial", *INDEXED) if parts else ()
-    table = pa.table({name: pa.array(np.concatenate([part[name] for part in parts])) for name in names})
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in names}
+    table = pa.table({name: pa.array(values.tolist()) for name, values in joined.items()})  # an array imports pandas
     sink = pa.BufferOutputStream()
     pq.write_table(table.replace_schema_metadata(metadata), sink, compression="zstd")
     content: bytes = sink.getvalue().to_pybytes()

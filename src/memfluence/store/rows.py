@@ -72,7 +72,7 @@ class Rows:
 
     def take(self, positions: np.ndarray) -> "Rows":
         """The rows at these positions, in their order."""
-        return Rows(self.table.take(pa.array(positions, pa.int64())))
+        return Rows(self.table.take(pa.array(positions.tolist(), pa.int64())))  # an array would import pandas
 
     def bytes_of(self, name: str) -> np.ndarray:
         """A column of fixed-size binary as (rows, bytes) uint8."""
