@@ -1,6 +1,7 @@
 """The rooms and their arrows: who may import whom, read from the source, and what importing the package costs."""
 
 import ast
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -137,8 +138,9 @@ def test_a_module_fits_in_one_reading(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 300
 
 
-def loaded_by(*arguments: str) -> set[str]:
-    done = subprocess.run([sys.executable, "-X", "importtime", *arguments], capture_output=True, text=True, check=True)
+def loaded_by(*arguments: str, code: int | None = 0) -> set[str]:
+    done = subprocess.run([sys.executable, "-X", "importtime", *arguments], capture_output=True, text=True, check=False)
+    assert code in (None, done.returncode), done.stderr[-500:]
     return {line.rpartition("|")[2].strip().split(".")[0] for line in done.stderr.splitlines() if "|" in line}
 
 
@@ -154,6 +156,15 @@ def test_reading_scores_loads_neither_torch_nor_pandas(tmp_path: Path) -> None:
     fixture = Path(__file__).parent / "store" / "format-1"
     loaded = loaded_by("-m", "memfluence", "scores", str(fixture), "--keep", "0.5", "--json")
     assert not loaded & {"torch", "pandas", "matplotlib", "sklearn"}
+
+
+def test_upkeep_and_status_load_neither_torch_nor_pandas(tmp_path: Path) -> None:
+    fixture = Path(__file__).parent / "store" / "format-1"
+    for command in ("verify", "repair", "status", "compact"):
+        shutil.copytree(fixture, tmp_path / command)
+        loaded = loaded_by("-m", "memfluence", command, str(tmp_path / command), code=None)
+        assert "pyarrow" in loaded
+        assert not loaded & {"torch", "pandas", "matplotlib", "sklearn"}
 
 
 def test_every_public_name_is_there() -> None:

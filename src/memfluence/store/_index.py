@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from memfluence.errors import StoreError
-from memfluence.store._arrow import as_array, content_digest, open_parquet, read_bytes, read_columns
+from memfluence.store._arrow import as_array, as_column, content_digest, open_parquet, read_bytes, read_columns
 from memfluence.store._files import publish
 from memfluence.store.segments import trials_in
 
@@ -26,7 +26,7 @@ __all__ = ["INDEXED", "SegmentIndex"]
 
 INDEXED = ("accuracy_in", "accuracy_out", "test_accuracy", "seconds", "host", "device", "process", "finished")
 _FILE = ".index"
-_VERSION = "1"
+_VERSION = 1
 _UNSETTLED = 2 * 10**9  # nanoseconds: more than the steps in which any file system counts time
 
 Columns = dict[str, np.ndarray]
@@ -69,15 +69,22 @@ def _stamp(path: Path) -> Stamp:
 
 
 def _encoded(entries: Mapping[str, tuple[Stamp, Columns]], identity: Mapping[str, str]) -> bytes:
-    """A digest in 32 letters, then a Parquet file: the rows of all segments, and in its metadata whose they are."""
+    """A digest in 32 letters, then a Parquet file: the rows of all segments, and in its metadata whose they are.
+
+    Strings are positions in lists that the metadata has.
+    """
     segments = [[name, *stamp, len(columns["trial"])] for name, (stamp, columns) in entries.items()]
-    metadata = {"version": _VERSION, "run": json.dumps(dict(identity)), "segments": json.dumps(segments)}
-    parts = [columns for _, columns in entries.values()]
-    names = ("trial", *INDEXED) if parts else ()
-    joined = {name: np.concatenate([part[name] for part in parts]) for name in names}
-    table = pa.table({name: pa.array(values.tolist()) for name, values in joined.items()})  # an array imports pandas
+    columns: Columns = {}
+    texts: dict[str, list[str]] = {}
+    for name in ("trial", *INDEXED) if entries else ():
+        columns[name] = np.concatenate([part[name] for _, part in entries.values()])
+        if columns[name].dtype.kind == "U":
+            known, columns[name] = np.unique(columns[name], return_inverse=True)
+            texts[name] = known.tolist()
+    metadata = {"version": _VERSION, "run": dict(identity), "segments": segments, "texts": texts}
+    table = pa.table({name: as_column(values) for name, values in columns.items()})
     sink = pa.BufferOutputStream()
-    pq.write_table(table.replace_schema_metadata(metadata), sink, compression="zstd")
+    pq.write_table(table.replace_schema_metadata({"index": json.dumps(metadata)}), sink, compression="zstd")
     content: bytes = sink.getvalue().to_pybytes()
     return content_digest(content).encode() + content
 
@@ -88,14 +95,15 @@ def _decoded(path: Path, identity: Mapping[str, str]) -> dict[str, tuple[Stamp, 
     if content_digest(content[32:]) != content[:32].to_pybytes().decode():
         raise ValueError("altered")
     with open_parquet(content[32:]) as file:
-        metadata: dict[bytes, Any] = file.schema_arrow.metadata
-        if metadata[b"version"].decode() != _VERSION or json.loads(metadata[b"run"]) != identity:
+        metadata: dict[str, Any] = json.loads(file.schema_arrow.metadata[b"index"])
+        if metadata["version"] != _VERSION or metadata["run"] != identity:
             raise ValueError("of another run")
-        table = read_columns(file, ["trial", *INDEXED])
-        columns = {name: as_array(table[name]) for name in table.column_names}
-        entries, first = {}, 0
-        for name, size, changed, rows in json.loads(metadata[b"segments"]):
-            part = {key: values[first : first + rows] for key, values in columns.items()}
-            entries[name] = (size, changed), part
-            first += rows
+        table = read_columns(file, file.schema_arrow.names)
+    columns = {name: as_array(table[name]) for name in table.column_names}
+    for name, known in metadata["texts"].items():
+        columns[name] = np.array(known, dtype=str)[columns[name]]
+    entries, first = {}, 0
+    for name, size, changed, rows in metadata["segments"]:
+        entries[name] = (size, changed), {key: values[first : first + rows] for key, values in columns.items()}
+        first += rows
     return entries

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from memfluence.records import EXTRA_COLUMNS
-from memfluence.store._arrow import as_array
+from memfluence.store._arrow import as_array, as_column
 from memfluence.store.bits import packed_width
 from memfluence.store.locations import Location
 from memfluence.store.segments import DamagedSegmentError, read_table
@@ -72,7 +72,7 @@ class Rows:
 
     def take(self, positions: np.ndarray) -> "Rows":
         """The rows at these positions, in their order."""
-        return Rows(self.table.take(pa.array(positions.tolist(), pa.int64())))  # an array would import pandas
+        return Rows(self.table.take(as_column(positions)))
 
     def bytes_of(self, name: str) -> np.ndarray:
         """A column of fixed-size binary as (rows, bytes) uint8."""
