@@ -8,8 +8,8 @@ minute, a copy of the run in segments of 100 trials stands for weeks of work: it
 processes that are killed at random until one is let through. Not a trial may be missing at any of these moments.
 
 "cold" is `status` without its index, which then reads and verifies every segment; "warm" is once more. Times are on
-the wall and of the processors, which says more on a shared machine. Prints all figures and saves them as JSON; ends with
-code 1 if a trial was lost.
+the wall and of the processors, which says more on a shared machine. Prints all figures, saves them as JSON, and ends
+with code 1 if a trial was lost.
 """
 
 import argparse
