@@ -65,6 +65,8 @@ def test_misuse_is_a_sentence(shell: Shell, tmp_path: Path) -> None:
     shell("merge", "out", "nowhere", code=2)
     shell("merge", "out", code=2)
     shell(*RUN, "run")
+    shell("import", "run", "--out", "out", code=2)
+    assert "'memfluence merge OUT run' joins runs" in shell.errors
     shell("verify", "run", "--sample", "-1", code=2)
     shell("verify", "run", "--sample", "1", code=2)  # the learner comes from a file that the run does not know
     assert "give it again with --learner" in shell.errors

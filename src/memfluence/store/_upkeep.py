@@ -79,14 +79,18 @@ class StoreUpkeep:
             with file_errors(f"removing {self.segment_path(name)}"):
                 self._place.remove(self.segment_path(name))
 
-    def condemn(self, names: Iterable[str]) -> None:
+    def condemn(self, names: Iterable[str] = ()) -> None:
         """Say that segments no longer count, all of them at once; `set_aside` then moves one after another.
 
-        Of two different records of a trial one would else look right once the other is gone.
+        Of two different records of a trial one would else look right once the other is gone. Without names, what was
+        condemned and is gone by now is forgotten.
         """
-        self._place.make(self.path / "damaged")
         there = self._condemned().intersection(path.name for path in self._segment_paths())
-        self._place.publish(self._condemned_file, json.dumps(sorted({*there, *names})).encode(), replace=True)
+        if condemned := sorted({*there, *names}):
+            self._place.make(self.path / "damaged")
+            self._place.publish(self._condemned_file, json.dumps(condemned).encode(), replace=True)
+        else:
+            self._place.remove(self._condemned_file)
 
     def _condemned(self) -> set[str]:
         try:

@@ -49,6 +49,7 @@ def repair(run: str | Location, *, dry_run: bool = False) -> Repaired:
         if bad := _keep_the_good(store, found):
             store.condemn(bad)
         store.set_aside(files)
+        store.condemn()
         found = survey(store)  # another process may have compacted some of it meanwhile
     known = {*found.trials, *found.failures}
     return Repaired(
