@@ -451,6 +451,8 @@ def _compared(run: Path, undisturbed: Path) -> dict[str, int]:
     if pid == 0:
         try:
             os.write(write, json.dumps(_difference(run, undisturbed)).encode())
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(0)
     os.close(write)
@@ -463,6 +465,8 @@ def _compared(run: Path, undisturbed: Path) -> dict[str, int]:
 def _difference(run: Path, undisturbed: Path) -> dict[str, int]:
     from memfluence.store import TrialStore
 
+    if not (run / "run.json").exists():  # the disk was full before it began
+        return {"lost": TRIALS, "wrong": 0}
     (ours, _), (theirs, _) = (TrialStore.open(path).read() for path in (run, undisturbed))
     rows = {int(number): row for row, number in enumerate(ours.numbers)}
     missing = [number for number in theirs.numbers.tolist() if number not in rows]
@@ -477,7 +481,7 @@ def _difference(run: Path, undisturbed: Path) -> dict[str, int]:
     return {"lost": len(missing), "wrong": wrong}
 
 
-def campaign(rounds: int, seed: int, say: Callable[[str], None]) -> dict[str, Any]:
+def campaign(rounds: int, seed: int, jobs: int, say: Callable[[str], None]) -> dict[str, Any]:
     import pandas  # noqa: F401  what commands load later is loaded before all forks
     import threadpoolctl  # noqa: F401
 
@@ -486,7 +490,6 @@ def campaign(rounds: int, seed: int, say: Callable[[str], None]) -> dict[str, An
 
     began = time.monotonic()
     here = Path(tempfile.mkdtemp(prefix="memfluence-faults-"))
-    results = []
     may_mount = _may_mount(here)
     try:
         (here / "learner.py").write_text(LEARNER)
@@ -495,31 +498,29 @@ def campaign(rounds: int, seed: int, say: Callable[[str], None]) -> dict[str, An
         if code != 0:
             raise SystemExit(f"The undisturbed run failed: {said}")
         undisturbed = Undisturbed(first.run, scores_of(first, first.run))
-        for number in range(rounds):
-            chance = random.Random(f"{seed} {number}")
-            names = [list(FAULTS)[number % len(FAULTS)]]
-            names += [chance.choice(list(FAULTS))] if chance.random() < 0.3 else []
-            one = Round(number, here, here / f"run-{number}", chance)
-            if may_mount and set(names) & set(MOUNTED):
-                one.run.mkdir()
-                subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(one.run)], check=True)
-                one.is_mounted = True
-            try:
-                found = play(one, names, undisturbed)
-            finally:
-                if one.is_mounted:
-                    subprocess.run(["umount", "-l", str(one.run)], check=True)
-            results.append(found | {"mounted": one.is_mounted})
-            how = f"WRONG {json.dumps(found)}" if found["bad"] else "right"
-            say(f"round {number + 1}/{rounds} ({' and '.join(names)}): {how}, {found['seconds']:.1f} s")
-            shutil.rmtree(one.run, ignore_errors=True)
-            for file in here.glob(f"round-{number}-*"):
-                file.unlink()
+        players = []
+        for job in range(jobs):
+            players.append(os.fork())
+            if players[-1] == 0:
+                try:
+                    for number in range(job, rounds, jobs):
+                        found = _one_round(number, seed, here, may_mount, undisturbed)
+                        (here / f"result-{number}.json").write_text(json.dumps(found))
+                        how = f"WRONG {json.dumps(found)}" if found["bad"] else "right"
+                        say(f"round {number + 1} ({' and '.join(found['faults'])}): {how}, {found['seconds']:.1f} s")
+                except BaseException:
+                    traceback.print_exc()
+                finally:
+                    os._exit(0)
+        for player in players:
+            os.waitpid(player, 0)
+        results = [json.loads((here / f"result-{number}.json").read_text()) for number in range(rounds)]
     finally:
         shutil.rmtree(here, ignore_errors=True)
     return {
         "rounds": rounds,
         "seed": seed,
+        "jobs": jobs,
         "trials_per_round": TRIALS,
         "commit": _commit(),
         "seconds": time.monotonic() - began,
@@ -528,6 +529,26 @@ def campaign(rounds: int, seed: int, say: Callable[[str], None]) -> dict[str, An
         "bad_rounds": sum(one["bad"] for one in results),
         "results": results,
     }
+
+
+def _one_round(number: int, seed: int, here: Path, may_mount: bool, undisturbed: Undisturbed) -> dict[str, Any]:
+    chance = random.Random(f"{seed} {number}")
+    names = [list(FAULTS)[number % len(FAULTS)]]
+    names += [chance.choice(list(FAULTS))] if chance.random() < 0.3 else []
+    one = Round(number, here, here / f"run-{number}", chance)
+    if may_mount and set(names) & set(MOUNTED):
+        one.run.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(one.run)], check=True)
+        one.is_mounted = True
+    try:
+        found = play(one, names, undisturbed)
+    finally:
+        if one.is_mounted:
+            subprocess.run(["umount", "-l", str(one.run)], check=True)
+    shutil.rmtree(one.run, ignore_errors=True)
+    for file in here.glob(f"round-{number}-*"):
+        file.unlink()
+    return found | {"mounted": one.is_mounted}
 
 
 def table_of(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -560,7 +581,7 @@ def page_of(found: dict[str, Any]) -> str:
 
 A run can be stopped, killed, damaged and confused at any time; what it says in the end is what it would have said.
 This is one campaign of {found["rounds"]} rounds: `{command}` at commit {found["commit"]},
-{found["seconds"] / 60:.0f} minutes on 2 shared cores.
+{found["seconds"] / 60:.0f} minutes with {found["jobs"]} rounds at a time on {os.cpu_count()} shared cores.
 
 Each round is a run of {found["trials_per_round"]} trials on digits that one fault happens to, or (in three of ten
 rounds) two. Then the same command runs to its end, after `memfluence repair` where bytes were damaged on purpose.
@@ -602,10 +623,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1, help="rounds at the same time")
     parser.add_argument("--out", default="benchmarks/results/faults.json")
     parser.add_argument("--page", help="write the table as a page, such as docs/faults.md")
     options = parser.parse_args()
-    found = campaign(options.rounds, options.seed, lambda line: print(line, flush=True))
+    found = campaign(options.rounds, options.seed, options.jobs, lambda line: print(line, flush=True))
     print()
     for row in [HEADER, *(tuple(row.values()) for row in found["table"])]:
         print("  ".join([f"{row[0]:24s}", *(f"{cell:>16}" for cell in row[1:])]))

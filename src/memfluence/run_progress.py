@@ -1,5 +1,6 @@
 """Who did what in a run, and how fast: what `status` says about its trials as a whole."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -55,7 +56,7 @@ def _processes(details: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
         made.setdefault((host, process), []).append(when)
     found = []
     for (host, process), times in made.items():
-        known = [when for when in times if np.isfinite(when)]
+        known = [when for when in times if math.isfinite(when)]
         found.append(
             {
                 "host": host or None,

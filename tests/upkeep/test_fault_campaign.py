@@ -16,7 +16,7 @@ def test_no_trial_is_lost_or_wrong(tmp_path: Path, soak: bool) -> None:
     out = tmp_path / "faults.json"
     rounds = "200" if soak else "10"
     done = subprocess.run(
-        [sys.executable, str(CAMPAIGN), "--rounds", rounds, "--seed", "1", "--out", str(out)],
+        [sys.executable, str(CAMPAIGN), "--rounds", rounds, "--seed", "1", "--jobs", "2", "--out", str(out)],
         capture_output=True,
         text=True,
         check=False,

@@ -2,9 +2,8 @@
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,7 +22,6 @@ from memfluence.store.run_file import RUN_FILE, RunInfo
 __all__ = ["Damage", "StoreUpkeep"]
 
 T = TypeVar("T")
-_MOST_BYTES = 2**31 - 1  # of a segment
 Read = Callable[[], pa.Buffer]  # gives a file's bytes
 
 
@@ -37,6 +35,7 @@ class StoreUpkeep:
     path: Location
     info: RunInfo
     _place: Place
+    _fresh: bool
 
     def segment_names(self) -> list[str]:
         """Segments that count, in the order of their trials."""
@@ -64,7 +63,8 @@ class StoreUpkeep:
         path = self.segment_path(name)
         self._place.publish(path, content, replace=True)
         try:
-            is_there = self.read_rows(name, next(self._read_anew([path]))[1]()) == rows
+            ((_, read),) = self._place.read_all([path], fresh=True)
+            is_there = self.read_rows(name, read()) == rows
         except FileNotFoundError:
             raise StoreError(f"Another process took {path} away just now; run the same command again.") from None
         except segments.DamagedSegmentError:
@@ -118,10 +118,8 @@ class StoreUpkeep:
                 found.append(Damage(path, f"{path} cannot be read as the note of a trial that failed."))
         return found
 
-    def read_each(
-        self, use: Callable[[Location, Read], T], *, anew: bool = False
-    ) -> tuple[list[tuple[Location, T]], tuple[Damage, ...]]:
-        """What `use` makes of every segment, and those that are damaged or condemned; `anew`: from no local copy.
+    def read_each(self, use: Callable[[Location, Read], T]) -> tuple[list[tuple[Location, T]], tuple[Damage, ...]]:
+        """What `use` makes of every segment, and those that are damaged or condemned.
 
         A segment that vanishes meanwhile was compacted or set aside: its trials may be in another that was not listed,
         so the list is made again until nothing has vanished. That ends, because no name ever comes back.
@@ -134,7 +132,7 @@ class StoreUpkeep:
             vanished, condemned = False, self._condemned()
             new = [path for path in self._segment_paths() if path not in seen]
             seen.update(new)
-            for path, read in self._read_anew(new) if anew else self._place.read_all(new):
+            for path, read in self._place.read_all(new, fresh=self._fresh):
                 if path.name in condemned:
                     damaged.append(Damage(path, f"{path} was about to be set aside by a repair that was not finished."))
                     continue
@@ -145,10 +143,6 @@ class StoreUpkeep:
                 except segments.DamagedSegmentError as error:
                     damaged.append(Damage(path, str(error)))
         return found, tuple(damaged)
-
-    def _read_anew(self, paths: Iterable[Location]) -> Iterator[tuple[Location, Read]]:
-        most = None if isinstance(self.path, Path) else _MOST_BYTES  # only whole files are kept as copies
-        return ((path, partial(self._place.read, path, most)) for path in paths)
 
     @property
     def _sizes(self) -> dict[str, int]:
