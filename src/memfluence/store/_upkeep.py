@@ -35,7 +35,6 @@ class StoreUpkeep:
     path: Location
     info: RunInfo
     _place: Place
-    _fresh: bool
 
     def segment_names(self) -> list[str]:
         """Segments that count, in the order of their trials."""
@@ -118,8 +117,10 @@ class StoreUpkeep:
                 found.append(Damage(path, f"{path} cannot be read as the note of a trial that failed."))
         return found
 
-    def read_each(self, use: Callable[[Location, Read], T]) -> tuple[list[tuple[Location, T]], tuple[Damage, ...]]:
-        """What `use` makes of every segment, and those that are damaged or condemned.
+    def read_each(
+        self, use: Callable[[Location, Read], T], *, fresh: bool = False
+    ) -> tuple[list[tuple[Location, T]], tuple[Damage, ...]]:
+        """What `use` makes of every segment, and those that are damaged or condemned; `fresh`: not from a cache.
 
         A segment that vanishes meanwhile was compacted or set aside: its trials may be in another that was not listed,
         so the list is made again until nothing has vanished. That ends, because no name ever comes back.
@@ -132,7 +133,7 @@ class StoreUpkeep:
             vanished, condemned = False, self._condemned()
             new = [path for path in self._segment_paths() if path not in seen]
             seen.update(new)
-            for path, read in self._place.read_all(new, fresh=self._fresh):
+            for path, read in self._place.read_all(new, fresh=fresh):
                 if path.name in condemned:
                     damaged.append(Damage(path, f"{path} was about to be set aside by a repair that was not finished."))
                     continue

@@ -52,17 +52,15 @@ class Scan:
 class TrialStore(StoreUpkeep):
     """One run. Make one with `create` (which resumes an equal run) or `open`. `path` is a `Path`, or a `Uri`."""
 
-    def __init__(self, path: Location, info: RunInfo, *, fresh: bool = False) -> None:
+    def __init__(self, path: Location, info: RunInfo) -> None:
         self.path = path
         self.info = info
         self._place = place_of(path)
-        self._fresh = fresh
 
     @classmethod
-    def open(cls, path: Location | str, *, fresh: bool = False) -> "TrialStore":
-        """The run that is there; with `fresh` its segments are read from there, not from this machine's copies."""
+    def open(cls, path: Location | str) -> "TrialStore":
         location = locate(path)
-        return cls(location, read_run_file(location), fresh=fresh)
+        return cls(location, read_run_file(location))
 
     @classmethod
     def create(

@@ -68,7 +68,7 @@ def survey(store: TrialStore) -> Survey:
                 if first[trial][0] != record:
                     differ[trial] = f"has two different records, in {first[trial][1]} and {name}"
 
-    found, damaged = store.read_each(look)
+    found, damaged = store.read_each(look, fresh=True)
     for trial, says in differ.items():  # nobody knows which of them is right
         for name in (first.pop(trial)[1], *copies.pop(trial)):
             bad[name, trial] = BadRow(name, trial, says)

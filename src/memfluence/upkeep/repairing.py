@@ -37,7 +37,7 @@ class Repaired:
 
 def repair(run: str | Location, *, dry_run: bool = False) -> Repaired:
     """Set aside what `verify` finds wrong; with `dry_run` only say what that would be."""
-    store = TrialStore.open(run, fresh=True)
+    store = TrialStore.open(run)
     found = first = survey(store)
     set_aside: list[str] = []
     rewritten = 0

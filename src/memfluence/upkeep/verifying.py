@@ -65,7 +65,7 @@ def verify(
 
     The data and the learner are those that the run names, or what is given. `seed` draws the same sample again.
     """
-    store = TrialStore.open(run, fresh=True)
+    store = TrialStore.open(run)
     found = survey(store)
     problems, notes = problems_of(found), list(found.unchecked)
     again: tuple[Again, ...] = ()
