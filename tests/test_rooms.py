@@ -1,6 +1,7 @@
 """The rooms and their arrows: who may import whom, read from the source, and what importing the package costs."""
 
 import ast
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,7 @@ ROOMS: dict[str, set[str]] = {
     "running": FOUNDATION | {"datasets", "designs", "learners", "store", "engines", "progress"},
     "planning": FOUNDATION | {"datasets", "designs", "learners", "store", "engines", "running"},
     "run_display": set(),
+    "run_progress": set(),
     "run_findings": FOUNDATION | {"store", "estimators", "findings"},
     "runs": FOUNDATION
     | {
@@ -36,6 +38,7 @@ ROOMS: dict[str, set[str]] = {
         "findings",
         "run_display",
         "run_findings",
+        "run_progress",
         "report",
     },  # `Run.report` opens the last room
     "run_values": FOUNDATION | {"store", "estimators", "runs"},
@@ -45,6 +48,7 @@ ROOMS: dict[str, set[str]] = {
     "reproducing": FOUNDATION
     | {"datasets", "engines", "experimenting", "experiments", "learners", "progress", "runs", "store"},
     "exchange": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
+    "upkeep": FOUNDATION | {"designs", "engines", "learners", "running", "runs", "store"},
     "report": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs", "experiments", "exchange"},
     "api": FOUNDATION | {"progress", "running", "runs"},
     "cli": FOUNDATION
@@ -61,6 +65,7 @@ ROOMS: dict[str, set[str]] = {
         "experiments",
         "experimenting",
         "reproducing",
+        "upkeep",
     },
     "__init__": {
         "api",
@@ -75,6 +80,7 @@ ROOMS: dict[str, set[str]] = {
         "reproducing",
         "runs",
         "run_values",
+        "upkeep",
     },
     "__main__": {"cli"},
 }
@@ -132,8 +138,9 @@ def test_a_module_fits_in_one_reading(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 300
 
 
-def loaded_by(*arguments: str) -> set[str]:
-    done = subprocess.run([sys.executable, "-X", "importtime", *arguments], capture_output=True, text=True, check=True)
+def loaded_by(*arguments: str, code: int | None = 0) -> set[str]:
+    done = subprocess.run([sys.executable, "-X", "importtime", *arguments], capture_output=True, text=True, check=False)
+    assert code in (None, done.returncode), done.stderr[-500:]
     return {line.rpartition("|")[2].strip().split(".")[0] for line in done.stderr.splitlines() if "|" in line}
 
 
@@ -149,6 +156,15 @@ def test_reading_scores_loads_neither_torch_nor_pandas(tmp_path: Path) -> None:
     fixture = Path(__file__).parent / "store" / "format-1"
     loaded = loaded_by("-m", "memfluence", "scores", str(fixture), "--keep", "0.5", "--json")
     assert not loaded & {"torch", "pandas", "matplotlib", "sklearn"}
+
+
+def test_upkeep_and_status_load_neither_torch_nor_pandas(tmp_path: Path) -> None:
+    fixture = Path(__file__).parent / "store" / "format-1"
+    for command in ("verify", "repair", "status", "compact"):
+        shutil.copytree(fixture, tmp_path / command)
+        loaded = loaded_by("-m", "memfluence", command, str(tmp_path / command), code=None)
+        assert "pyarrow" in loaded
+        assert not loaded & {"torch", "pandas", "matplotlib", "sklearn"}
 
 
 def test_every_public_name_is_there() -> None:

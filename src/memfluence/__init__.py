@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from memfluence.run_values import c_scores, datamodels, judge, profile, values
     from memfluence.runs import Run
     from memfluence.runs import open_run as open
+    from memfluence.upkeep import compact, merge, repair, verify
 
 __version__ = "0.1.0"
 
@@ -34,6 +35,7 @@ __all__ = [
     "MemfluenceWarning",
     "Run",
     "c_scores",
+    "compact",
     "compare",
     "datamodels",
     "datasets",
@@ -45,13 +47,16 @@ __all__ = [
     "export_trials",
     "import_trials",
     "judge",
+    "merge",
     "network",
     "open",
     "plan",
     "profile",
+    "repair",
     "reproduce",
     "run",
     "values",
+    "verify",
 ]
 
 _HOMES = {
@@ -60,6 +65,7 @@ _HOMES = {
     "MemfluenceWarning": "errors",
     "Run": "runs",
     "c_scores": "run_values",
+    "compact": "upkeep",
     "compare": "exchange",
     "datamodels": "run_values",
     "experiment": "experimenting",
@@ -68,13 +74,16 @@ _HOMES = {
     "export_trials": "exchange",
     "import_trials": "exchange",
     "judge": "run_values",
+    "merge": "upkeep",
     "network": "learners.networks",
     "open": "runs",
     "plan": "planning",
     "profile": "run_values",
+    "repair": "upkeep",
     "reproduce": "reproducing",
     "run": "api",
     "values": "run_values",
+    "verify": "upkeep",
 }
 
 

@@ -122,6 +122,8 @@ class Outcome:
     seconds: float = float("nan")
     host: str = ""
     device: str = ""
+    process: int = -1  # its number on the host
+    finished: float = float("nan")  # seconds since 1970
 
 
 @dataclass(frozen=True)

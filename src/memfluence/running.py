@@ -31,6 +31,7 @@ __all__ = [
     "parse_shard",
     "prepare",
     "run_trials",
+    "versions_here",
 ]
 
 DEFAULT_TRIALS = 2000  # the paper's number for ImageNet; standard errors of about 0.025 at worst with keep 0.7
@@ -112,7 +113,7 @@ def prepare(
         repeats=made.repeats,
         record=chosen,
         columns=segment_columns(chosen),
-        versions=_versions(),
+        versions=versions_here(),
     )
     return Campaign(data, trained, made, info, _run_directory(out, data, trained), device, grouped)
 
@@ -271,7 +272,8 @@ def _run_directory(out: str | Location | None, dataset: Dataset, learner: Learne
     return Path("runs") / f"{short}-{learner.name}"
 
 
-def _versions() -> dict[str, str]:
+def versions_here() -> dict[str, str]:
+    """Of what may change the outcomes' rounding."""
     found = {"python": platform.python_version()}
     for package in ("memfluence", "numpy", "scikit-learn", "torch"):
         with suppress(importlib.metadata.PackageNotFoundError):

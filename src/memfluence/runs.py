@@ -29,7 +29,8 @@ from memfluence.estimators import (
 from memfluence.records import Trials
 from memfluence.run_display import run_html
 from memfluence.run_findings import RunFindings
-from memfluence.store import Location, RunInfo, TrialStore, folder_for
+from memfluence.run_progress import summary
+from memfluence.store import INDEXED, Location, RunInfo, TrialStore, folder_for
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -246,21 +247,14 @@ class Run(RunFindings):
         return table
 
     def status(self) -> dict[str, Any]:
-        """How far the run is: trials done, wanted, part-way, failed and damaged; mean accuracies; who ran them."""
-        scan = self.store.scan(["accuracy_in", "accuracy_out", "test_accuracy", "seconds", "host", "device"])
-        failures = self.store.failures(scan.numbers.tolist())
-        details = scan.details or {}
-        part_way = self.store.checkpoints().part_way(scan.numbers.tolist())
+        """How far the run is: trials done, wanted, part-way, failed and damaged; mean accuracies; who ran them.
 
-        def mean(name: str) -> float | None:
-            values = details.get(name, np.empty(0))
-            values = values[np.isfinite(values)] if len(values) else values
-            return float(values.mean()) if len(values) else None
+        Segments that have not changed since they were last verified are not read again.
+        """
+        scan = self.store.scan(INDEXED, indexed=True)
+        done = scan.numbers.tolist()
+        failures, part_way = self.store.failures(done), self.store.checkpoints().part_way(done)
 
-        made_by: dict[str, int] = {}
-        for host, device in zip(details.get("host", ()), details.get("device", ())):
-            name = f"{host or 'unknown'} ({device or 'unknown'})"
-            made_by[name] = made_by.get(name, 0) + 1
         return {
             "run": str(self.path),
             "dataset": self.info.dataset["name"],
@@ -276,11 +270,7 @@ class Run(RunFindings):
             "failures": [{"trial": number, "message": one.summary} for number, one in list(failures.items())[:10]],
             "segments": scan.segments,
             "damaged": [{"path": str(damage.path), "reason": damage.reason} for damage in scan.damaged],
-            "accuracy_in": mean("accuracy_in"),
-            "accuracy_out": mean("accuracy_out"),
-            "test_accuracy": mean("test_accuracy"),
-            "seconds_per_trial": mean("seconds"),
-            "made_by": made_by,
+            **summary(scan.details),
         }
 
     def report(self, out: str | Path, *, dataset: str | None = None, keep: float | None = None, **options: Any) -> Path:

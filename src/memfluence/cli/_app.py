@@ -25,6 +25,7 @@ from memfluence.cli import (
     _report,
     _reproduce,
     _run,
+    _upkeep,
     _values,
 )
 from memfluence.errors import Interrupted, MemfluenceError, MemfluenceWarning
@@ -46,6 +47,10 @@ app = typer.Typer(
 app.command("run")(_run.run)
 app.command("plan")(_run.plan)
 app.command("status")(_read.status)
+app.command("verify")(_upkeep.verify)
+app.command("repair")(_upkeep.repair)
+app.command("merge")(_upkeep.merge)
+app.command("compact")(_upkeep.compact)
 app.command("scores")(_read.scores)
 app.command("pairs")(_pairs.pairs)
 app.command("mislabels")(_findings.mislabels)

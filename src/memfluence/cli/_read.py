@@ -13,7 +13,7 @@ _SHOWN = 10  # rows that a person sees; --json and --out give all
 
 
 def status(run: RunArgument, json: JsonOption = False) -> None:
-    """How far a run is: trials done, part-way and failed, accuracies, damaged files."""
+    """How far a run is: trials done, part-way and failed, accuracies, who did what, damaged files."""
     from memfluence.progress import duration
     from memfluence.runs import open_run
 
@@ -29,8 +29,19 @@ def status(run: RunArgument, json: JsonOption = False) -> None:
         f"  accuracy  {number(found['accuracy_in'])} on kept, {number(found['accuracy_out'])} on held-out,"
         f" {number(found['test_accuracy'])} on test examples",
     )
+    if found["last_finished"] is not None:
+        pace = found["trials_per_second"]
+        pace = f"{pace:.3g} trials/s of late, " if pace is not None else ""
+        say(f"  pace      {pace}the last trial {_ago(found['last_finished'])}")
     for maker, count in found["made_by"].items():
         say(f"  made by   {maker}: {count}")
+    known = [one for one in found["processes"] if one["process"] is not None]
+    for one in known[:_SHOWN]:
+        last = _ago(one["last_finished"])
+        say(f"  process   {one['process']} of {one['host']}: {one['trials']}, the last {last}")
+    if len(known) > _SHOWN:
+        rest = sum(one["trials"] for one in known[_SHOWN:])
+        say(f"  process   {len(known) - _SHOWN} more: {rest} (--json lists all)")
     failed = {failure["trial"] for failure in found["failures"]}
     for part in found["part_way"]:
         ago = duration(part["seconds_ago"])
@@ -40,6 +51,15 @@ def status(run: RunArgument, json: JsonOption = False) -> None:
         say(f"  failed    trial {failure['trial']}: {failure['message']}")
     for damage in found["damaged"]:
         say(f"  damaged   {damage['reason']}")
+
+
+def _ago(when: float) -> str:
+    """A time in seconds since 1970, seen from now; clocks of other hosts may be ahead."""
+    import time
+
+    from memfluence.progress import duration
+
+    return f"{duration(max(0.0, time.time() - when))} ago"
 
 
 def scores(

@@ -6,7 +6,7 @@ per mask), `uniform:20` (smallest subset), `explicit:masks.npy`. With `groups` a
 groups of examples.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from memfluence.designs.uniform import Uniform
 from memfluence.errors import DesignError
 from memfluence.records import Plan
 
-__all__ = ["NAMES", "Design", "Groups", "groups_from", "make"]
+__all__ = ["NAMES", "Design", "Groups", "groups_from", "make", "planned"]
 
 NAMES = ("fixed", "balanced", "bernoulli", "lemma", "repeats", "uniform", "explicit")
 
@@ -75,6 +75,27 @@ def make(
     else:
         design = Fixed(Plan(n_train, name, fractions, root))
     _ = design.kinds  # refuses an impossible subset size now rather than in the first trial
+    return design
+
+
+def planned(stored: Mapping[str, Any], groups: Groups | None = None) -> Design | None:
+    """The design of a plan as run.json keeps it, `Plan.to_json` and its digest; `groups` where it kept whole groups.
+
+    None for the explicit design, whose masks are not in the plan. Refuses a plan that has been altered since.
+    """
+    name, options = str(stored["design"]), stored["options"]
+    if name == "explicit":
+        return None
+    option = next((options[key] for key in ("block", "repeats", "smallest") if key in options), None)
+    design = make(
+        name if option is None else f"{name}:{option}",
+        n_train=stored["n_train"],
+        keep=stored["keep"] or 0.5,  # none where sizes are drawn
+        seed=stored["seed"],
+        groups=groups,
+    )
+    if design.plan.digest != stored["digest"]:
+        raise DesignError(f"The plan of the design {name!r} is not the one that its digest was made of.")
     return design
 
 

@@ -7,7 +7,7 @@ from memfluence.engines._threads import THREAD_VARIABLES, one_thread
 from memfluence.engines.events import Emit, Event, Note, PartWay, SegmentWritten, TrialDone, TrialFailed, WorkerLost
 from memfluence.engines.local import run_local
 from memfluence.engines.processes import run_processes
-from memfluence.engines.work import Group, Work, groups_of
+from memfluence.engines.work import Group, Work, groups_of, trials_of
 from memfluence.errors import InputError
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "execute",
     "groups_of",
     "one_thread",
+    "trials_of",
     "uninterrupted",
 ]
 

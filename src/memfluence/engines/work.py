@@ -1,6 +1,8 @@
 """The work that engines share out: groups of trials, and how one group is run and stored."""
 
+import os
 import platform
+import time
 import traceback
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +16,7 @@ from memfluence.learners import Learner, Resumable
 from memfluence.records import Failure, Outcome, Trial
 from memfluence.store import Location, SegmentWriter, TrialStore
 
-__all__ = ["Group", "GroupRunner", "Work", "groups_of"]
+__all__ = ["Group", "GroupRunner", "Work", "groups_of", "trials_of"]
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class GroupRunner:
         try:
             for result in self._learner.train(
                 self._work.dataset,
-                _trials_of(self._work.design, group, self._work.group_size),
+                trials_of(self._work.design, group, self._work.group_size),
                 record=self._work.record,
                 device=self._work.device,
             ):
@@ -99,7 +101,7 @@ class GroupRunner:
         if isinstance(result, Failure):
             self._fail([result.trial], result.message, result.traceback)
             return
-        self._writer.add(replace(result, host=self._host))
+        self._writer.add(replace(result, host=self._host, process=os.getpid(), finished=time.time()))
         accuracy = float(result.test_correct.mean())
         self._emit(TrialDone(result.trial, test_accuracy=accuracy, seconds=result.seconds))
 
@@ -112,7 +114,7 @@ class GroupRunner:
             self._emit(TrialFailed(trial, failure.summary))
 
 
-def _trials_of(design: Design, group: Group, group_size: int) -> Sequence[Trial]:
+def trials_of(design: Design, group: Group, group_size: int) -> Sequence[Trial]:
     """All K trials of the group, so that a batched learner always sees the same shapes.
 
     Past the end of a design that has one, trials reuse its masks from the start; nobody looks at what they give.

@@ -1,23 +1,29 @@
 """The store: immutable Parquet segments and one `run.json`, here or elsewhere. The only thing that lasts."""
 
 from memfluence.store._files import file_errors, write_whole
-from memfluence.store.bits import unpack
+from memfluence.store._index import INDEXED
+from memfluence.store.bits import pack, unpack
 from memfluence.store.checkpoints import CheckpointFiles, StoredCheckpoint
 from memfluence.store.importing import Imported, Labels, import_trials
 from memfluence.store.locations import Location, Uri, folder_for, locate, refuse_uri
-from memfluence.store.run_file import FORMAT, RUN_FILE, RunInfo, differences, segment_columns
+from memfluence.store.rows import Rows, join_rows
+from memfluence.store.run_file import FORMAT, RUN_FILE, RunInfo, differences, is_run, segment_columns
+from memfluence.store.segments import DamagedSegmentError
 from memfluence.store.store import Damage, Scan, TrialStore
 from memfluence.store.trials_file import TrialsFile, write_trials_file
 from memfluence.store.writer import SegmentWriter
 
 __all__ = [
     "FORMAT",
+    "INDEXED",
     "RUN_FILE",
     "CheckpointFiles",
     "Damage",
+    "DamagedSegmentError",
     "Imported",
     "Labels",
     "Location",
+    "Rows",
     "RunInfo",
     "Scan",
     "SegmentWriter",
@@ -29,7 +35,10 @@ __all__ = [
     "file_errors",
     "folder_for",
     "import_trials",
+    "is_run",
+    "join_rows",
     "locate",
+    "pack",
     "refuse_uri",
     "segment_columns",
     "unpack",

@@ -1,7 +1,8 @@
 """Parquet files and Arrow columns, read with care for what Arrow does behind the scenes.
 
-`to_numpy` and `pq.read_table` import pandas. A pool thread of Arrow that drops the last reference to Python's memory
-while the interpreter ends aborts the whole process, so files are read into Arrow's own memory, on the calling thread.
+`to_numpy`, `pq.read_table` and `pa.array` import pandas. A pool thread of Arrow that drops the last reference to
+Python's memory while the interpreter ends aborts the whole process, so files are read into Arrow's own memory, on the
+calling thread.
 """
 
 import hashlib
@@ -13,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["as_array", "content_digest", "open_parquet", "read_bytes", "read_columns"]
+__all__ = ["as_array", "as_column", "content_digest", "open_parquet", "read_bytes", "read_columns"]
 
 
 def read_bytes(path: Path) -> pa.Buffer:
@@ -46,3 +47,10 @@ def as_array(column: Any) -> np.ndarray:
         if len(chunk)
     ]
     return np.concatenate(parts) if parts else np.empty(0, dtype)
+
+
+def as_column(values: np.ndarray) -> pa.Array:
+    """An array of int64 or float64 as a column without nulls."""
+    kind = pa.int64() if values.dtype.kind == "i" else pa.float64()
+    content = np.ascontiguousarray(values, np.int64 if values.dtype.kind == "i" else np.float64)
+    return pa.Array.from_buffers(kind, len(content), [None, pa.py_buffer(content)])

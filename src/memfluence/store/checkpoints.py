@@ -97,6 +97,21 @@ class CheckpointFiles:
                 found.append(StoredCheckpoint(trial, float(header["fraction"]), self._place.age(path)))
         return found
 
+    def damaged(self) -> list[tuple[Location, str]]:
+        """Files that are no checkpoint of this run, or are not what was written, each with the reason."""
+        found = []
+        for trial in sorted(self._there):
+            try:
+                header, content = _parts(self._place.read(self._path(trial)))
+                self._check(header, trial, header["made_with"])
+                if content_digest(content) != header["digest"]:
+                    raise ValueError("it is damaged")
+            except FileNotFoundError:
+                continue  # its trial is done
+            except (OSError, ValueError) as error:
+                found.append((self._path(trial), f"{self._path(trial)} cannot be gone on from: {error}."))
+        return found
+
     def _check(self, header: Mapping[str, Any], trial: int, made_with: Mapping[str, str]) -> None:
         """Raises ValueError with the reason why a checkpoint is not one of this trial, here and now."""
         if header["format"] != _FORMAT:

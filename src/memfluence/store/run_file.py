@@ -17,6 +17,7 @@ __all__ = [
     "RunInfo",
     "differences",
     "info_from_json",
+    "is_run",
     "read_run_file",
     "segment_columns",
     "write_run_file",
@@ -70,7 +71,7 @@ class RunInfo:
 def segment_columns(record: Collection[str]) -> tuple[str, ...]:
     """The columns of a run's segments, given the optional outcomes that it records."""
     extras = tuple(name for kind in sorted(record) for name in EXTRA_COLUMNS[kind])
-    details = ("accuracy_in", "accuracy_out", "test_accuracy", "seconds", "host", "device")
+    details = ("accuracy_in", "accuracy_out", "test_accuracy", "seconds", "host", "device", "process", "finished")
     return ("trial", "kind", "mask", "train_correct", "test_correct", *extras, *details)
 
 
@@ -90,6 +91,11 @@ def write_run_file(directory: Location, info: RunInfo, *, replace_existing: bool
     """Publish run.json; False if another process created it first."""
     content = json.dumps(asdict(info), indent=2, ensure_ascii=False) + "\n"
     return place_of(directory).publish(directory / RUN_FILE, content.encode(), replace=replace_existing)
+
+
+def is_run(directory: Location) -> bool:
+    """Whether there is a run, of whatever format or state."""
+    return place_of(directory).is_file(directory / RUN_FILE)
 
 
 def read_run_file(directory: Location) -> RunInfo:

@@ -1,9 +1,10 @@
 """One segment: an immutable Parquet file with one row per trial.
 
 Columns: `trial` int64, `kind` int16; `mask`, `train_correct`, `test_correct` as fixed-size binary (bits packed as in
-`store.bits`); `accuracy_in`, `accuracy_out`, `test_accuracy`, `seconds` float64; `host`, `device` strings; and the
-optional columns of the run as fixed-size binary of little-endian values, whose type stands in the field's metadata
-("dtype"). The schema's metadata names the format and the run that the segment belongs to.
+`store.bits`); `accuracy_in`, `accuracy_out`, `test_accuracy`, `seconds` float64; `host`, `device` strings; `process`
+int64 and `finished` float64 (seconds since 1970), which older segments lack; and the optional columns of the run as
+fixed-size binary of little-endian values, whose type stands in the field's metadata ("dtype"). The schema's metadata
+names the format and the run that the segment belongs to.
 
 A segment's name ends with the BLAKE2 digest of its bytes, so a torn file or a single flipped bit anywhere, footer
 included, is found before anything is parsed; Parquet's page checksums are written too, for other tools, and verified.
@@ -24,9 +25,19 @@ from memfluence.store._places import place_of
 from memfluence.store.bits import pack, packed_width
 from memfluence.store.locations import Location
 
-__all__ = ["DamagedSegmentError", "Segment", "encode", "read", "segment_name", "trials_in"]
+__all__ = [
+    "DamagedSegmentError",
+    "Segment",
+    "encode",
+    "encode_table",
+    "read",
+    "read_table",
+    "segment_name",
+    "trials_in",
+]
 
 _BITS = ("mask", "train_correct", "test_correct")
+_LATER = {"process": -1, "finished": float("nan")}  # columns that older segments lack, and what is said for them
 
 
 class DamagedSegmentError(MemfluenceError):
@@ -68,10 +79,16 @@ def encode(outcomes: Sequence[Outcome], identity: Mapping[str, str]) -> bytes:
     add("seconds", pa.array([outcome.seconds for outcome in outcomes], pa.float64()))
     add("host", pa.array([outcome.host for outcome in outcomes], pa.string()))
     add("device", pa.array([outcome.device for outcome in outcomes], pa.string()))
+    add("process", pa.array([outcome.process for outcome in outcomes], pa.int64()))
+    add("finished", pa.array([outcome.finished for outcome in outcomes], pa.float64()))
+    return encode_table(pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields)), identity)
 
+
+def encode_table(table: pa.Table, metadata: Mapping[str, str]) -> bytes:
+    """The bytes of a segment with these rows; `metadata` holds the identity of the run."""
     sink = pa.BufferOutputStream()
     pq.write_table(
-        pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields, metadata=dict(identity))),
+        table.replace_schema_metadata(dict(metadata)),
         sink,
         compression="zstd",
         use_dictionary=False,
@@ -82,8 +99,8 @@ def encode(outcomes: Sequence[Outcome], identity: Mapping[str, str]) -> bytes:
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
-def segment_name(outcomes: Sequence[Outcome], content: bytes) -> str:
-    numbers = [outcome.trial for outcome in outcomes]
+def segment_name(numbers: Sequence[int], content: bytes) -> str:
+    """The name of a segment of these trials."""
     return f"{min(numbers):09d}-{max(numbers):09d}-{len(numbers)}-{content_digest(content)}.parquet"
 
 
@@ -96,7 +113,7 @@ def read(
     content: pa.Buffer | None = None,
 ) -> Segment:
     """Read and verify a segment, or `content` read from it. `widths` gives n_train and n_test, for the bit columns."""
-    table = _verified_table(path, identity, ["trial", "kind", *_BITS, *extras], content)
+    table = read_table(path, identity, ["trial", "kind", *_BITS, *extras], content)
     rows = table.num_rows
     bits = {}
     for name in _BITS:
@@ -120,13 +137,18 @@ def trials_in(
     path: Location, identity: Mapping[str, str], details: Sequence[str] = (), *, content: pa.Buffer | None = None
 ) -> dict[str, np.ndarray]:
     """The trial numbers of a segment, and some of its small columns, after verifying all of its bytes."""
-    table = _verified_table(path, identity, ["trial", *details], content)
-    return {name: as_array(table[name]) for name in ("trial", *details)}
+    table = read_table(path, identity, ["trial", *details], content)
+    there = {name: as_array(table[name]) for name in table.column_names}
+    return {name: there.get(name, np.full(table.num_rows, _LATER.get(name))) for name in ("trial", *details)}
 
 
-def _verified_table(
-    path: Location, identity: Mapping[str, str], columns: list[str], content: pa.Buffer | None
+def read_table(
+    path: Location,
+    identity: Mapping[str, str],
+    columns: Sequence[str] | None = None,
+    content: pa.Buffer | None = None,
 ) -> pa.Table:
+    """These columns of a segment, or all, after verifying all of its bytes; those of `_LATER` may be missing."""
     if content is None:
         content = place_of(path).read(path)
     if content_digest(content) != path.stem.rpartition("-")[2]:
@@ -139,7 +161,11 @@ def _verified_table(
                     raise DamagedSegmentError(
                         f"{path} belongs to another run: its {key} is {found.get(key)!r}, not {value!r}."
                     )
-            return read_columns(file, columns)
+            names = file.schema_arrow.names
+            wanted = names if columns is None else [name for name in columns if name in names or name not in _LATER]
+            if lacking := sorted({"trial", "kind", *_BITS, *wanted}.difference(names)):
+                raise DamagedSegmentError(f"{path} is no segment: it has no column {lacking[0]!r}.")
+            return read_columns(file, wanted)
     except (pa.ArrowException, OSError) as error:
         raise DamagedSegmentError(f"{path} cannot be read as Parquet: {error}.") from error
 

@@ -6,6 +6,7 @@
     RUN/failures/*.json          trials whose learner raised
     RUN/damaged/                 segments set aside because their bytes are not what was written
     RUN/checkpoints/             trials still in training, see `store.checkpoints`
+    RUN/.index                   a cache for `status`, see `store._index`
 
 Any number of processes may write to one run at once: a segment has a unique name and appears whole or not at all, and a
 trial that was written twice counts once.
@@ -13,34 +14,29 @@ trial that was written twice counts once.
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from memfluence.errors import InputError, RunMismatchError, StoreError, UnreachableError
 from memfluence.records import Failure, Outcome, Trials
 from memfluence.store import segments
 from memfluence.store._examples import has_groups, read_groups, read_ids, read_labels, write_examples
 from memfluence.store._files import file_errors
+from memfluence.store._index import SegmentIndex
 from memfluence.store._merge import merge
 from memfluence.store._ours import check_is_ours, check_is_still_ours
 from memfluence.store._places import place_of
 from memfluence.store._unsent import keep_unsent, send_unsent, unsent_trials
-from memfluence.store.checkpoints import CheckpointFiles
+from memfluence.store._upkeep import Damage, StoreUpkeep
 from memfluence.store.locations import Location, locate
 from memfluence.store.run_file import RUN_FILE, RunInfo, differences, read_run_file, write_run_file
 
 __all__ = ["Damage", "Scan", "TrialStore"]
-
-
-@dataclass(frozen=True)
-class Damage:
-    path: Location
-    reason: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +49,7 @@ class Scan:
     damaged: tuple[Damage, ...] = ()
 
 
-class TrialStore:
+class TrialStore(StoreUpkeep):
     """One run. Make one with `create` (which resumes an equal run) or `open`. `path` is a `Path`, or a `Uri`."""
 
     def __init__(self, path: Location, info: RunInfo) -> None:
@@ -116,7 +112,7 @@ class TrialStore:
     def write(self, outcomes: Sequence[Outcome], *, patience: float | None = None) -> Location:
         """Publish one segment; storage elsewhere that does not answer is tried for so many seconds (a minute)."""
         content = segments.encode(outcomes, self.info.identity)
-        path = self.path / "trials" / segments.segment_name(outcomes, content)
+        path = self.path / "trials" / segments.segment_name([outcome.trial for outcome in outcomes], content)
         self._place.publish(path, content, replace=True, patience=patience)
         check_is_still_ours(self.path, self.info, path)
         return path
@@ -124,7 +120,7 @@ class TrialStore:
     def keep(self, outcomes: Sequence[Outcome]) -> Path:
         """Write one segment to this machine's disk, because the storage of the run does not answer."""
         content = segments.encode(outcomes, self.info.identity)
-        return keep_unsent(self.path, segments.segment_name(outcomes, content), content)
+        return keep_unsent(self.path, segments.segment_name([outcome.trial for outcome in outcomes], content), content)
 
     def send_kept(self) -> None:
         """Publish what was kept on this machine; raises, saying where it is, if the storage still does not answer."""
@@ -161,39 +157,40 @@ class TrialStore:
                 found[failure.trial] = failure
         return dict(sorted(found.items()))
 
-    def scan(self, details: Sequence[str] = ()) -> Scan:
-        """Verify every segment and list its trials; refuses two different records of one trial."""
-        columns: list[dict[str, np.ndarray]] = []
-        damaged: list[Damage] = []
-        for path, content in self._segments():
-            try:
-                columns.append(segments.trials_in(path, self.info.identity, details, content=content()))
-            except FileNotFoundError:
-                continue  # set aside by another process just now
-            except segments.DamagedSegmentError as error:
-                damaged.append(Damage(path, str(error)))
-        if not columns:
-            return Scan(np.empty(0, np.int64), segments=0, damaged=tuple(damaged))
-        everything = np.concatenate([part["trial"] for part in columns])
+    def scan(self, details: Sequence[str] = (), *, indexed: bool = False) -> Scan:
+        """Verify every segment and list its trials; refuses two different records of one trial.
+
+        With `indexed` a segment is read only if it has changed since it was last verified, see `store._index`.
+        """
+        identity = self.info.identity
+        index = SegmentIndex(self.path, identity) if indexed and isinstance(self.path, Path) else None
+        found, damaged = self.read_each(
+            index.columns if index else lambda path, read: segments.trials_in(path, identity, details, content=read())
+        )
+        columns = [part for _, part in found]
+        everything = np.concatenate([np.empty(0, np.int64), *(part["trial"] for part in columns)])
         numbers, first = np.unique(everything, return_index=True)
-        if len(numbers) < len(everything):
+        if len(numbers) < len(everything) and (index is None or index.has_read):
             self.read()  # compares the copies
+        if index:
+            index.save()
         return Scan(
             numbers,
-            {name: np.concatenate([part[name] for part in columns])[first] for name in details},
+            {name: np.concatenate([part[name] for part in columns])[first] for name in details} if columns else {},
             len(columns),
-            tuple(damaged),
+            damaged,
         )
 
     def set_aside(self, damaged: Iterable[Damage]) -> None:
-        """Move damaged segments out of the way; their trials count as not done."""
+        """Move damaged files out of the way, over none that is there; trials of segments count as not done."""
         for damage in damaged:
             with file_errors(f"setting {damage.path} aside"):
                 self._place.make(self.path / "damaged")
-                try:
-                    self._place.move(damage.path, self.path / "damaged" / damage.path.name)
-                except FileNotFoundError:
-                    continue  # another process did it first
+                target = self.path / "damaged" / damage.path.name
+                if self._place.is_file(target):
+                    target = self.path / "damaged" / f"{uuid.uuid4().hex[:8]}-{damage.path.name}"
+                with suppress(FileNotFoundError):  # another process did it first
+                    self._place.move(damage.path, target)
 
     def clean(self) -> None:
         """Delete half-written files of processes that are gone, and send what they could not send."""
@@ -202,38 +199,29 @@ class TrialStore:
         for part in ("trials", "failures", "checkpoints"):
             self._place.clean(self.path / part)
 
-    def checkpoints(self, every: float = 0.0, note: Callable[[str], None] | None = None) -> CheckpointFiles:
-        """Where trials in training are kept; `note` is told why one is not used or cannot be written."""
-        return CheckpointFiles(self.path / "checkpoints", self.info.identity, every, note)
-
     def read(self) -> tuple[Trials, tuple[Damage, ...]]:
         """All trials, ascending, each once, and the damaged segments that were left out."""
-        parts: list[tuple[Location, segments.Segment]] = []
-        damaged: list[Damage] = []
-        sizes = {"n_train": self.info.n_train, "n_test": self.info.n_test}
-        for path, content in self._segments():
-            try:
-                parts.append((path, segments.read(path, self.info.identity, sizes, content=content())))
-            except FileNotFoundError:
-                continue
-            except segments.DamagedSegmentError as error:
-                damaged.append(Damage(path, str(error)))
+        identity, sizes = self.info.identity, self._sizes
+        parts, damaged = self.read_each(lambda path, read: segments.read(path, identity, sizes, content=read()))
         trials = merge(parts, self.info.n_train, self.info.n_test, self.info.repeats)
-        return replace(trials, block=self.info.block), tuple(damaged)
+        return replace(trials, block=self.info.block), damaged
 
     def read_extra(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Trial numbers (ascending) and one optional column (trials, n) of theirs."""
+        """Trial numbers (ascending) and one optional column (trials, n) of theirs; refuses damaged segments."""
         if name not in self.info.columns:
             raise InputError(
                 f"{self.path} has no column {name!r}; make a run with --record {name.partition('_')[2] or name}."
             )
-        sizes = {"n_train": self.info.n_train, "n_test": self.info.n_test}
-        found = [
-            segments.read(path, self.info.identity, sizes, extras=[name], content=content())
-            for path, content in self._segments()
-        ]
-        numbers, first = np.unique(np.concatenate([part.numbers for part in found]), return_index=True)
-        return numbers, np.concatenate([part.extras[name] for part in found])[first]
+        identity, sizes = self.info.identity, self._sizes
+        found, damaged = self.read_each(
+            lambda path, read: segments.read(path, identity, sizes, extras=[name], content=read())
+        )
+        if damaged:
+            raise StoreError(f"{damaged[0].reason} 'memfluence repair {self.path}' sets it aside.")
+        if not found:
+            raise InputError(f"{self.path} holds no trials yet; run some with 'memfluence run'.")
+        numbers, first = np.unique(np.concatenate([part.numbers for _, part in found]), return_index=True)
+        return numbers, np.concatenate([part.extras[name] for _, part in found])[first]
 
     def labels(self) -> tuple[np.ndarray, np.ndarray]:
         """Label codes of the training and of the test examples."""
@@ -262,16 +250,3 @@ class TrialStore:
                 " where they were made, and import that file into a new directory."
             )
         return read_groups(self.path / str(self.info.dataset["examples"]))
-
-    def _segments(self) -> Iterator[tuple[Location, Callable[[], pa.Buffer]]]:
-        return self._place.read_all(self._segment_paths())
-
-    def _segment_paths(self) -> list[Location]:
-        if isinstance(self.path, Path) and not (self.path / "trials").is_dir():
-            raise StoreError(f"{self.path} has a {RUN_FILE} but no trials/ directory; restore it from a copy.")
-        return self._files("trials", ".parquet")
-
-    def _files(self, part: str, suffix: str) -> list[Location]:
-        """Files of a part of the run, in the order of their names."""
-        names = self._place.names(self.path / part)
-        return [self.path / part / name for name in names if name.endswith(suffix) and not name.startswith(".")]

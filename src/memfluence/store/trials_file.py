@@ -22,6 +22,7 @@ from memfluence.errors import InputError
 from memfluence.npzfiles import npz_bytes, open_npz
 from memfluence.records import EXTRA_COLUMNS
 from memfluence.store._files import write_whole
+from memfluence.store.run_file import RUN_FILE
 
 __all__ = [
     "MOST_TRIALS",
@@ -127,6 +128,8 @@ def release_folders(path: Path) -> Iterator[Path]:
         yield path
         return
     found = [file.parent for file in path.rglob(RELEASE_FILE)]
+    if not found and (path / RUN_FILE).is_file():
+        raise InputError(f"{path} is a run; 'memfluence merge OUT {path}' joins runs.")
     if not found:
         raise InputError(f"{path} is a directory without {RELEASE_FILE}; give trials files, or folders of the release.")
     yield from sorted(found, key=lambda folder: (len(folder.name), folder.name))

@@ -1,0 +1,134 @@
+"""`verify`, `repair`, `merge` and `compact`."""
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Annotated
+
+import typer
+
+from memfluence.cli._options import DataOption, DeviceOption, JsonOption, RunArgument, SetOption, settings
+from memfluence.cli._output import as_json, say, stdout_to_stderr
+
+__all__ = ["compact", "merge", "repair", "verify"]
+
+_PROBLEMS = 1  # exit code
+
+
+def verify(
+    run: RunArgument,
+    sample: Annotated[int, typer.Option(min=0, help="How many trials, drawn at random, are trained again.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(help="Draws the same sample again.  [default: another each time]", show_default=False)
+    ] = None,
+    data: DataOption = None,
+    learner: Annotated[
+        str | None, typer.Option(help="The run's learner, if it is not built in.", show_default=False)
+    ] = None,
+    set_: SetOption = None,
+    device: DeviceOption = "auto",
+    json: JsonOption = False,
+) -> None:
+    """Check every byte, every mask and every copy in a run; train a sample again. Exit code 1: something is wrong."""
+    if sample:
+        _one_thread_from_the_start()
+    from memfluence.upkeep import verify as check
+
+    with stdout_to_stderr():  # what learners print is not our output
+        found = check(
+            run, sample=sample, seed=seed, dataset=data, learner=learner, settings=settings(set_), device=device
+        )
+    if json:
+        as_json(found.to_json())
+    else:
+        say(*(problem.message for problem in found.problems), *(f"note: {note}" for note in found.notes))
+        copies = f", {found.copies} more copies of some of them" if found.copies else ""
+        again = f", {len(found.sample)} trained again" if sample else ""
+        say(
+            f"{run}: {found.trials} of {found.trials_wanted} trials in {found.segments} segments{copies},"
+            f" {found.trials_failed} failed, {found.trials_part_way} part-way{again}:"
+            f" {'all is as it should be' if found.is_clean else _count(found.problems, 'problem')}."
+        )
+        if not found.is_clean:
+            say(f"'memfluence repair {run}' sets aside what is wrong; --dry-run shows what that would be.")
+    if not found.is_clean:
+        raise typer.Exit(_PROBLEMS)
+
+
+def repair(
+    run: RunArgument,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Set aside in RUN/damaged what verify finds wrong, and list what will run again. Nothing is deleted."""
+    from memfluence.upkeep import repair as mend
+
+    done = mend(run, dry_run=dry_run)
+    if json:
+        as_json(done.to_json())
+    else:
+        would = "would be " if dry_run else ""
+        say(*(problem.message for problem in done.problems))
+        say(*(f"{name} {would or 'is '}set aside in {run}/damaged." for name in done.set_aside))
+        if done.rewritten:
+            say(f"{done.rewritten} good trials beside them {would or 'were '}written to new segments.")
+        if done.missing:
+            how = "the run's own command runs them" if done.can_run_again else "they have to be imported again"
+            say(f"{len(done.missing)} trials {would or 'are '}missing, and {how}: {_ranges(done.missing)}.")
+        if not done.problems:
+            say(f"{run}: nothing is wrong.")
+        say(*(f"Cannot be mended here: {problem.message}" for problem in done.left))
+    if done.left:
+        raise typer.Exit(_PROBLEMS)
+
+
+def merge(
+    out: Annotated[str, typer.Argument(metavar="OUT", help="The run to join: new, or there.", show_default=False)],
+    runs: Annotated[
+        list[str], typer.Argument(metavar="RUN...", help="Directories of runs, or their URIs.", show_default=False)
+    ],
+    json: JsonOption = False,
+) -> None:
+    """Join runs of the same data, learner and plan that were made in different places."""
+    from memfluence.upkeep import merge as join
+
+    done = join(out, runs)
+    if json:
+        as_json(done.to_json())
+    else:
+        say(f"{done.added} trials added to {out}, {done.already_there} were there already; it has {done.trials} now.")
+
+
+def compact(run: RunArgument, json: JsonOption = False) -> None:
+    """Join many small segments into few large ones. Safe while others write to the run or read it."""
+    from memfluence.upkeep import compact as join
+
+    done = join(run)
+    if json:
+        as_json(done.to_json())
+        return
+    say(*(f"left as it is: {reason}" for reason in done.damaged))
+    say(f"{run}: {done.segments_before} segments before, {done.segments} now.")
+
+
+def _one_thread_from_the_start() -> None:
+    """Before torch is loaded, as `run` does, so that results have the same bits."""
+    from memfluence.engines import THREAD_VARIABLES
+
+    for name in THREAD_VARIABLES:
+        os.environ.setdefault(name, "1")
+
+
+def _count(things: Sequence[object], name: str) -> str:
+    return f"{len(things)} {name}{'' if len(things) == 1 else 's'}"
+
+
+def _ranges(numbers: Iterable[int], most: int = 12) -> str:
+    """Ascending numbers as 3-7, 12."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    shown = [f"{first}" if first == last else f"{first}-{last}" for first, last in found[:most]]
+    return ", ".join(shown) + (f" and {len(found) - most} more ranges" if len(found) > most else "")

@@ -1,0 +1,76 @@
+"""Who did what in a run, and how fast: what `status` says about its trials as a whole."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+__all__ = ["LATE", "summary"]
+
+LATE = 600.0  # seconds before the last trial that count as "of late"
+
+
+def summary(details: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Means over all trials, how many each device and each process made, and the pace of late, from small columns.
+
+    `details` (each (trials,)) are those of `store.INDEXED`; empty where there are no trials. What older versions did
+    not record is None, and such trials count for no pace.
+    """
+    finished = details.get("finished", np.empty(0))
+    finished = np.sort(finished[np.isfinite(finished)])
+    return {
+        "accuracy_in": _mean(details, "accuracy_in"),
+        "accuracy_out": _mean(details, "accuracy_out"),
+        "test_accuracy": _mean(details, "test_accuracy"),
+        "seconds_per_trial": _mean(details, "seconds"),
+        "made_by": _made_by(details),
+        "processes": _processes(details),
+        "last_finished": float(finished[-1]) if len(finished) else None,
+        "trials_per_second": _pace(finished),
+    }
+
+
+def _mean(details: Mapping[str, np.ndarray], name: str) -> float | None:
+    values = details.get(name, np.empty(0))
+    values = values[np.isfinite(values)]
+    return float(values.mean()) if len(values) else None
+
+
+def _made_by(details: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """Trials by host and device, in the order of the first."""
+    found: dict[str, int] = {}
+    for host, device in zip(details.get("host", np.empty(0)).tolist(), details.get("device", np.empty(0)).tolist()):
+        name = f"{host or 'unknown'} ({device or 'unknown'})"
+        found[name] = found.get(name, 0) + 1
+    return found
+
+
+def _processes(details: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    """Trials by host and process, those that finished one last first; a process is None where it was not recorded."""
+    if not len(details.get("host", ())):
+        return []
+    made: dict[tuple[str, int], list[float]] = {}
+    columns = (details[name].tolist() for name in ("host", "process", "finished"))
+    for host, process, when in zip(*columns):
+        made.setdefault((host, process), []).append(when)
+    found = []
+    for (host, process), times in made.items():
+        known = [when for when in times if math.isfinite(when)]
+        found.append(
+            {
+                "host": host or None,
+                "process": process if process >= 0 else None,
+                "trials": len(times),
+                "first_finished": min(known, default=None),
+                "last_finished": max(known, default=None),
+            }
+        )
+    return sorted(found, key=lambda one: -(one["last_finished"] or 0.0))
+
+
+def _pace(finished: np.ndarray) -> float | None:
+    """Trials per second within `LATE` of the last one: by the time between them, so that the first counts for none."""
+    late = finished[finished >= finished[-1] - LATE] if len(finished) else finished
+    span = float(late[-1] - late[0]) if len(late) else 0.0
+    return (len(late) - 1) / span if span > 0 else None

@@ -1,0 +1,160 @@
+"""What `TrialStore` offers to those who look after a run: segments one by one, read, written anew, removed."""
+
+import json
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+
+from memfluence.errors import StoreError
+from memfluence.records import Failure
+from memfluence.store import segments
+from memfluence.store._files import file_errors
+from memfluence.store._places import Place
+from memfluence.store.checkpoints import CheckpointFiles
+from memfluence.store.locations import Location
+from memfluence.store.rows import Rows, read_rows
+from memfluence.store.run_file import RUN_FILE, RunInfo
+
+__all__ = ["Damage", "StoreUpkeep"]
+
+T = TypeVar("T")
+Read = Callable[[], pa.Buffer]  # gives a file's bytes
+
+
+@dataclass(frozen=True)
+class Damage:
+    path: Location
+    reason: str
+
+
+class StoreUpkeep:
+    path: Location
+    info: RunInfo
+    _place: Place
+
+    def segment_names(self) -> list[str]:
+        """Segments that count, in the order of their trials."""
+        condemned = self._condemned()
+        return [path.name for path in self._segment_paths() if path.name not in condemned]
+
+    def segment_path(self, name: str) -> Location:
+        return self.path / "trials" / name
+
+    def read_rows(self, name: str, content: pa.Buffer | None = None) -> Rows:
+        """All rows of one segment, or of `content` read from it, verified.
+
+        FileNotFoundError: it was set aside or compacted since it was listed.
+        """
+        return read_rows(self.segment_path(name), self.info.identity, self._sizes, content)
+
+    def write_rows(self, rows: Rows) -> str:
+        """Publish rows that other segments have too, read them back, and give the name of their new segment.
+
+        No segment ever had that name, so whoever removes the others afterwards never removes this one by mistake, nor
+        does another process that does the same: what it removes, it has written anew later than it read it.
+        """
+        content = segments.encode_table(rows.table, {**self.info.identity, "memfluence.rewritten": uuid.uuid4().hex})
+        name = segments.segment_name(rows.numbers.tolist(), content)
+        path = self.segment_path(name)
+        self._place.publish(path, content, replace=True)
+        try:
+            ((_, read),) = self._place.read_all([path], fresh=True)
+            is_there = self.read_rows(name, read()) == rows
+        except FileNotFoundError:
+            raise StoreError(f"Another process took {path} away just now; run the same command again.") from None
+        except segments.DamagedSegmentError:
+            is_there = False
+        if not is_there:
+            raise StoreError(f"{path} was not read back as it was written; nothing was removed. Check the disk.")
+        return name
+
+    def remove_segments(self, names: Iterable[str]) -> None:
+        """Delete segments whose rows are in others."""
+        for name in names:
+            with file_errors(f"removing {self.segment_path(name)}"):
+                self._place.remove(self.segment_path(name))
+
+    def condemn(self, names: Iterable[str] = ()) -> None:
+        """Say that segments no longer count, all of them at once; `set_aside` then moves one after another.
+
+        Of two different records of a trial one would else look right once the other is gone. Without names, what was
+        condemned and is gone by now is forgotten.
+        """
+        there = self._condemned().intersection(path.name for path in self._segment_paths())
+        if condemned := sorted({*there, *names}):
+            self._place.make(self.path / "damaged")
+            self._place.publish(self._condemned_file, json.dumps(condemned).encode(), replace=True)
+        else:
+            self._place.remove(self._condemned_file)
+
+    def _condemned(self) -> set[str]:
+        try:
+            return {str(name) for name in json.loads(self._place.read(self._condemned_file).to_pybytes())}
+        except (OSError, ValueError, TypeError):
+            return set()
+
+    @property
+    def _condemned_file(self) -> Location:
+        return self.path / "damaged" / "condemned.json"
+
+    def checkpoints(self, every: float = 0.0, note: Callable[[str], None] | None = None) -> CheckpointFiles:
+        """Where trials in training are kept; `note` is told why one is not used or cannot be written."""
+        return CheckpointFiles(self.path / "checkpoints", self.info.identity, every, note)
+
+    def damaged_notes(self) -> list[Damage]:
+        """Notes of failures and checkpoints that cannot be read, or are of another run."""
+        found = [Damage(path, reason) for path, reason in self.checkpoints().damaged()]
+        for path, read in self._place.read_all(self._files("failures", ".json")):
+            try:
+                Failure(**json.loads(read().to_pybytes()))
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError, TypeError):
+                found.append(Damage(path, f"{path} cannot be read as the note of a trial that failed."))
+        return found
+
+    def read_each(
+        self, use: Callable[[Location, Read], T], *, fresh: bool = False
+    ) -> tuple[list[tuple[Location, T]], tuple[Damage, ...]]:
+        """What `use` makes of every segment, and those that are damaged or condemned; `fresh`: not from a cache.
+
+        A segment that vanishes meanwhile was compacted or set aside: its trials may be in another that was not listed,
+        so the list is made again until nothing has vanished. That ends, because no name ever comes back.
+        """
+        found: list[tuple[Location, T]] = []
+        damaged: list[Damage] = []
+        seen: set[Location] = set()
+        vanished = True
+        while vanished:
+            vanished, condemned = False, self._condemned()
+            new = [path for path in self._segment_paths() if path not in seen]
+            seen.update(new)
+            for path, read in self._place.read_all(new, fresh=fresh):
+                if path.name in condemned:
+                    damaged.append(Damage(path, f"{path} was about to be set aside by a repair that was not finished."))
+                    continue
+                try:
+                    found.append((path, use(path, read)))
+                except FileNotFoundError:
+                    vanished = True
+                except segments.DamagedSegmentError as error:
+                    damaged.append(Damage(path, str(error)))
+        return found, tuple(damaged)
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        return {"n_train": self.info.n_train, "n_test": self.info.n_test}
+
+    def _segment_paths(self) -> list[Location]:
+        if isinstance(self.path, Path) and not (self.path / "trials").is_dir():
+            raise StoreError(f"{self.path} has a {RUN_FILE} but no trials/ directory; restore it from a copy.")
+        return self._files("trials", ".parquet")
+
+    def _files(self, part: str, suffix: str) -> list[Location]:
+        """Files of a part of the run, in the order of their names."""
+        names = self._place.names(self.path / part)
+        return [self.path / part / name for name in names if name.endswith(suffix) and not name.startswith(".")]

@@ -1,0 +1,74 @@
+"""Rows that come from many segments and go into few, of bounded size."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from memfluence.errors import StoreError
+from memfluence.store import Rows, TrialStore, join_rows
+
+__all__ = ["LARGEST", "Batches"]
+
+LARGEST = 32 * 2**20  # bytes of a segment in memory: few files, and little to run again if one is damaged
+
+
+@dataclass
+class _Waiting:
+    parts: list[tuple[str, Rows]] = field(default_factory=list)
+    bytes: int = 0
+
+
+class Batches:
+    """Collects rows and writes them to `store` as segments of at most `largest` bytes, one for each layout at a time.
+
+    `on_segment` is told the new segment and the names under which its rows were given. What was given under fewer than
+    `at_least` names is not written.
+    """
+
+    def __init__(
+        self,
+        store: TrialStore,
+        largest: int = LARGEST,
+        on_segment: Callable[[str, list[str]], None] | None = None,
+        *,
+        at_least: int = 1,
+    ) -> None:
+        self._store, self._largest, self._at_least = store, largest, at_least
+        self._on_segment = on_segment or (lambda new, old: None)
+        self._waiting: dict[str, _Waiting] = {}  # by layout
+        self.segments = 0
+        self.copies = 0
+
+    def add(self, name: str, rows: Rows) -> None:
+        waiting = self._waiting.setdefault(rows.layout, _Waiting())
+        if waiting.bytes + rows.nbytes > self._largest:
+            self._write(waiting.parts)
+            waiting = self._waiting[rows.layout] = _Waiting()
+        waiting.parts.append((name, rows))
+        waiting.bytes += rows.nbytes
+
+    def close(self) -> None:
+        """Write what is waiting."""
+        for waiting in self._waiting.values():
+            self._write(waiting.parts)
+        self._waiting = {}
+
+    def _write(self, waiting: list[tuple[str, Rows]]) -> None:
+        if len(waiting) < self._at_least:
+            return
+        rows = join_rows([part for _, part in waiting])
+        order = np.argsort(rows.numbers, kind="stable")
+        numbers, records = rows.numbers[order], rows.records
+        is_copy = np.concatenate([[False], numbers[1:] == numbers[:-1]])
+        for position in np.flatnonzero(is_copy).tolist():
+            if records[order[position]] != records[order[position - 1]]:
+                names = " and ".join(name for name, part in waiting if numbers[position] in part.numbers)
+                raise StoreError(
+                    f"trial {numbers[position]} has two different records, in {names};"
+                    f" 'memfluence repair {self._store.path}' sets them aside."
+                )
+        self.copies += int(is_copy.sum())
+        new = self._store.write_rows(rows.take(order[~is_copy]))
+        self.segments += 1
+        self._on_segment(new, [name for name, _ in waiting])

@@ -1,0 +1,139 @@
+"""What every row of every segment says, held against the plan and against the other rows."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from memfluence.designs import Design, Groups, planned
+from memfluence.errors import DesignError, MemfluenceError, StoreError
+from memfluence.records import Failure
+from memfluence.store import Damage, Location, Rows, StoredCheckpoint, TrialStore, pack
+
+__all__ = ["BadRow", "Survey", "design_of", "survey"]
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """One record that does not belong in the run, in a segment whose bytes are as they were written."""
+
+    segment: str
+    trial: int
+    reason: str  # the end of a sentence that begins with the trial
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    trials: dict[int, str]  # good trials, and the segment that has them (the first of several)
+    segments: int
+    copies: int  # records that are there once more
+    damaged: tuple[Damage, ...]  # segments
+    bad: tuple[BadRow, ...]
+    notes: tuple[Damage, ...]  # unreadable notes of failures, and checkpoints
+    other: tuple[str, ...]  # what is wrong with the run as a whole
+    failures: dict[int, Failure]
+    part_way: tuple[StoredCheckpoint, ...]
+    unchecked: tuple[str, ...] = field(default=())  # what could not be held against anything, and why
+
+
+def survey(store: TrialStore) -> Survey:
+    """Read everything. Only trial numbers and 16 bytes for each record are held, whatever the size of the run."""
+    other, unchecked = list(_wrong_examples(store)), []
+    design = None
+    try:
+        design = design_of(store)
+    except MemfluenceError as error:
+        other.append(f"{store.path}/run.json: {error}")
+    else:
+        if design is None:
+            why = "is unknown (imported trials)" if not _has_plan(store) else "took them from a file (explicit)"
+            unchecked.append(f"masks were not compared with the plan, which {why}")
+    first: dict[int, tuple[bytes, str]] = {}  # record and segment of each good trial
+    bad: dict[tuple[str, int], BadRow] = {}
+    differ: dict[int, str] = {}  # what is wrong with trials of several records
+    copies: dict[int, list[str]] = {}  # of trials that are there more than once: the other segments that have them
+
+    def look(path: Location, read: Callable[[], pa.Buffer]) -> None:
+        name = path.name
+        rows = store.read_rows(name, read())
+        reasons = dict(_unplanned(rows, store.info.trials, len(store.info.kinds), design))
+        for row, (trial, record) in enumerate(zip(rows.numbers.tolist(), rows.records)):
+            if row in reasons:
+                bad[name, trial] = BadRow(name, trial, reasons[row])
+            elif trial not in first:
+                first[trial] = record, name
+            else:
+                copies.setdefault(trial, []).append(name)
+                if first[trial][0] != record:
+                    differ[trial] = f"has two different records, in {first[trial][1]} and {name}"
+
+    found, damaged = store.read_each(look, fresh=True)
+    for trial, says in differ.items():  # nobody knows which of them is right
+        for name in (first.pop(trial)[1], *copies.pop(trial)):
+            bad[name, trial] = BadRow(name, trial, says)
+    trials = {trial: name for trial, (_, name) in sorted(first.items())}
+    return Survey(
+        trials,
+        len(found),
+        sum(map(len, copies.values())),
+        damaged,
+        tuple(bad[key] for key in sorted(bad)),
+        tuple(store.damaged_notes()),
+        tuple(other),
+        store.failures(trials),
+        tuple(store.checkpoints().part_way(trials)),
+        tuple(unchecked),
+    )
+
+
+def design_of(store: TrialStore) -> Design | None:
+    """The design of the run's trials; None where the run does not say enough to draw its masks again."""
+    if not _has_plan(store):
+        return None
+    plan = dict(store.info.plan or {})
+    groups = None
+    if "groups" in plan["options"]:
+        groups = Groups(*store.groups())
+        plan["options"] = {key: value for key, value in plan["options"].items() if key not in ("groups", "n_groups")}
+    try:
+        return planned(plan, groups)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DesignError(f"its plan cannot be read ({error}).") from error
+
+
+def _has_plan(store: TrialStore) -> bool:
+    return store.info.plan is not None and "design" in store.info.plan
+
+
+def _unplanned(rows: Rows, trials: int, kinds: int, design: Design | None) -> Iterator[tuple[int, str]]:
+    """Rows that the run cannot have, with the reason."""
+    masks = rows.mask
+    for row, (trial, kind) in enumerate(zip(rows.numbers.tolist(), rows.kinds.tolist())):
+        if not 0 <= trial < trials or (design is not None and design.limit is not None and trial >= design.limit):
+            yield row, f"is outside the run, which has trials 0 to {trials - 1}"
+        elif not 0 <= kind < kinds:
+            yield row, f"is of kind {kind}, and the run has {kinds} kind(s), counted from 0"
+        elif design is not None:
+            drawn = design.trial(trial)
+            if drawn.kind != kind:
+                yield row, f"is of kind {kind}, and the plan gives it kind {drawn.kind}"
+            elif differ := int(np.unpackbits(pack(drawn.mask) ^ masks[row]).sum()):
+                yield row, f"has a mask that differs from the plan's in {differ} example(s)"
+
+
+def _wrong_examples(store: TrialStore) -> Iterator[str]:
+    """What is wrong with the file of labels."""
+    try:
+        labels = store.labels()
+    except StoreError as error:
+        yield str(error)
+        return
+    except (KeyError, OSError, ValueError) as error:
+        yield f"The labels of {store.path} cannot be read ({error}); restore the file from a copy of the run."
+        return
+    for split, codes, n in (("training", labels[0], store.info.n_train), ("test", labels[1], store.info.n_test)):
+        if len(codes) != n:
+            yield f"{store.path} has labels of {len(codes)} {split} examples, and its run.json says {n}."
+        elif n and not 0 <= codes.min() <= codes.max() < len(store.info.dataset["classes"]):
+            yield f"{store.path} has {split} labels that are none of its classes."

@@ -1,0 +1,53 @@
+"""`compact`: many small segments become few large ones, and no trial is ever without a segment.
+
+A new segment is published, read back and compared before those go whose rows it has. Killed in between, the run has
+these trials twice, and equal copies count once. Writers are not disturbed, since they only ever add; readers that find
+a segment gone look again. Two processes may compact one run at once: see `StoreUpkeep.write_rows`.
+"""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from memfluence.store import DamagedSegmentError, Location, TrialStore
+from memfluence.upkeep._batches import LARGEST, Batches
+
+__all__ = ["Compacted", "compact"]
+
+
+@dataclass(frozen=True)
+class Compacted:
+    run: str
+    segments_before: int
+    segments: int
+    written: int  # new segments
+    copies: int  # records that were there more than once and are no longer
+    damaged: tuple[str, ...]  # reasons why segments were left as they are
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def compact(run: str | Location, *, largest: int = LARGEST) -> Compacted:
+    """Join segments of less than half of `largest` bytes (in memory); those of another run or damaged stay."""
+    store = TrialStore.open(run)
+    store.clean()
+    before = store.segment_names()
+    damaged = []
+
+    def replaced(new: str, old: list[str]) -> None:
+        store.remove_segments(name for name in old if name != new)
+
+    batches = Batches(store, largest, replaced, at_least=2)
+    for name in before:
+        try:
+            rows = store.read_rows(name)
+        except FileNotFoundError:
+            continue  # set aside, or compacted by another process
+        except DamagedSegmentError as error:
+            damaged.append(str(error))
+            continue
+        if 2 * rows.nbytes < largest:
+            batches.add(name, rows)
+    batches.close()
+    after = len(store.segment_names())
+    return Compacted(str(run), len(before), after, batches.segments, batches.copies, tuple(damaged))

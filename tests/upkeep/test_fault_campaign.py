@@ -1,0 +1,29 @@
+"""The fault campaign of benchmarks/faults.py: one round of each fault, or with --soak two hundred rounds."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CAMPAIGN = Path(__file__).parent.parent.parent / "benchmarks" / "faults.py"
+
+
+@pytest.mark.timeout(7200)
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="it finds worker processes in /proc")
+def test_no_trial_is_lost_or_wrong(tmp_path: Path, soak: bool) -> None:
+    out = tmp_path / "faults.json"
+    rounds = "200" if soak else "10"
+    done = subprocess.run(
+        [sys.executable, str(CAMPAIGN), "--rounds", rounds, "--seed", "1", "--jobs", "2", "--out", str(out)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    found = json.loads(out.read_text())
+    assert [row["rounds"] > 0 for row in found["table"]] == [True] * 11
+    everything = found["table"][-1]
+    assert (everything["trials_lost"], everything["trials_wrong"], everything["other_scores"]) == (0, 0, 0)
+    assert everything["left_to_run"] > 0  # the faults were faults

@@ -1,0 +1,101 @@
+"""`merge`: runs made in different places become one; what does not belong together is refused, and nothing written."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import memfluence as mf
+from memfluence.errors import InputError, RunMismatchError, StoreError
+from memfluence.records import Failure
+from memfluence.store import TrialStore
+from upkeep.planned_world import PlannedWorld, all_files
+
+
+def parts(world: PlannedWorld, tmp_path: Path, *ranges: range) -> list[Path]:
+    paths = []
+    for k, numbers in enumerate(ranges):
+        store = world.create(tmp_path / f"part-{k}")
+        for number in numbers:
+            store.write([world.outcome(number, host=f"host-{k}")])
+        paths.append(store.path)
+    return paths
+
+
+@pytest.mark.parametrize("groups", [None, np.arange(21) // 3], ids=["examples", "groups"])
+def test_parts_become_the_whole(tmp_path: Path, groups: np.ndarray | None) -> None:
+    world = PlannedWorld(keep=0.5, groups=groups)
+    world.filled(tmp_path / "whole")
+    given = parts(world, tmp_path, range(7), range(5, 12))
+    before = [all_files(path) for path in given]
+    done = mf.merge(tmp_path / "out", given)
+    assert (done.added, done.already_there, done.trials) == (12, 2, 12)
+    assert [all_files(path) for path in given] == before
+    assert mf.verify(tmp_path / "out").is_clean
+    assert mf.open(tmp_path / "out").memorization().equals(mf.open(tmp_path / "whole").memorization())
+    assert TrialStore.open(tmp_path / "out").scan(["host"]).details["host"].tolist() == ["host-0"] * 7 + ["host-1"] * 5
+    again = mf.merge(tmp_path / "out", given)
+    assert (again.added, again.already_there, again.trials) == (0, 14, 12)
+    assert (TrialStore.open(tmp_path / "out").groups()[1] if groups is not None else ()) == (
+        tuple(map(str, range(7))) if groups is not None else ()
+    )
+
+
+def test_into_a_run_that_is_there_which_grows(tmp_path: Path) -> None:
+    small, large = PlannedWorld(trials=12), PlannedWorld(trials=20)
+    small.filled(tmp_path / "out")
+    larger = large.create(tmp_path / "larger")
+    larger.write([large.outcome(number) for number in range(10, 20)])
+    larger.write_failure(Failure(3, "done elsewhere since"))
+    done = mf.merge(tmp_path / "out", [tmp_path / "larger"])
+    assert (done.added, done.already_there, done.trials) == (8, 2, 20)
+    assert TrialStore.open(tmp_path / "out").info.trials == 20
+    assert mf.verify(tmp_path / "out").is_clean
+    assert TrialStore.open(tmp_path / "out").failures() == {}
+
+
+def test_failures_come_along(tmp_path: Path) -> None:
+    world = PlannedWorld()
+    first, second = parts(world, tmp_path, range(6), range(6, 11))
+    TrialStore.open(second).write_failure(Failure(11, "ValueError: no"))
+    for _ in range(2):
+        mf.merge(tmp_path / "out", [first, second])
+        assert list(TrialStore.open(tmp_path / "out").failures()) == [11]
+    assert len(list((tmp_path / "out" / "failures").iterdir())) == 1
+
+
+def test_what_does_not_belong_together_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    world = PlannedWorld()
+    (mine,) = parts(world, tmp_path, range(6))
+    other = PlannedWorld("bernoulli", 0.5)
+    other.filled(tmp_path / "other")
+    with pytest.raises(RunMismatchError, match=r"other is not the same run as .*part-0: it differs in the plan's"):
+        mf.merge(tmp_path / "out", [mine, tmp_path / "other"])
+    learner = PlannedWorld()
+    learner.info = dataclasses.replace(learner.info, learner={"name": "another"})
+    learner.filled(tmp_path / "learner")
+    with pytest.raises(RunMismatchError, match="the learner's name"):
+        mf.merge(tmp_path / "out", [mine, tmp_path / "learner"])
+    labels = PlannedWorld()
+    labels.y_train = labels.y_train[::-1]
+    labels.filled(tmp_path / "labels")
+    with pytest.raises(RunMismatchError, match="the labels"):
+        mf.merge(tmp_path / "out", [mine, tmp_path / "labels"])
+    differs = world.create(tmp_path / "differs")
+    differs.write([world.outcome(3, test_correct=~world.outcome(3).test_correct)])
+    with pytest.raises(StoreError, match=r"differs has another record of trial 3 than .*part-0.*Nothing was written"):
+        mf.merge(tmp_path / "out", [mine, differs.path])
+    torn = differs.segment_path(differs.segment_names()[0])
+    torn.write_bytes(torn.read_bytes()[:-1])
+    with pytest.raises(StoreError, match="Mend that run first: 'memfluence repair"):
+        mf.merge(tmp_path / "out", [mine, differs.path])
+    with pytest.raises(InputError, match="no run at"):
+        mf.merge(tmp_path / "out", [mine, tmp_path / "nowhere"])
+    with pytest.raises(InputError, match="name at least one"):
+        mf.merge(tmp_path / "out", [])
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.tex").write_text("mine")
+    with pytest.raises(InputError, match="holds other files"):
+        mf.merge(tmp_path / "out", [mine])

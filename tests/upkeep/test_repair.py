@@ -1,0 +1,112 @@
+"""`repair` sets aside what is wrong and nothing else, deletes nothing, and can be killed at any moment."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import memfluence as mf
+from memfluence.store import TrialStore
+from upkeep.kills import killed_everywhere
+from upkeep.planned_world import PlannedWorld, all_files, with_one_bit_changed
+
+
+def damaged_run(path: Path) -> PlannedWorld:
+    """Torn, flipped, empty, of another run, wrong masks beside good trials, two records of one, outside, and notes."""
+    world = PlannedWorld(trials=40)
+    store = world.filled(path)  # ten segments of four
+    names = store.segment_names()
+    torn, flipped, empty = (store.segment_path(name) for name in names[:3])  # trials 0 to 11
+    torn.write_bytes(torn.read_bytes()[:-7])
+    content = bytearray(flipped.read_bytes())
+    content[len(content) // 2] ^= 4
+    flipped.write_bytes(bytes(content))
+    empty.write_bytes(b"")
+    other = PlannedWorld("bernoulli", 0.5)
+    foreign = other.create(path.parent / f"{path.name}-other").write([other.outcome(0)])
+    (path / "trials" / foreign.name).write_bytes(foreign.read_bytes())
+    mask = with_one_bit_changed(world.outcome(12).mask)
+    store.remove_segments([names[3]])  # trials 12 to 15
+    store.write([world.outcome(12, mask=mask), world.outcome(13), world.outcome(14), world.outcome(15)])
+    store.write([world.outcome(16, test_correct=~world.outcome(16).test_correct)])  # 17 to 19 stand beside it
+    store.write([world.outcome(99), world.outcome(20)])
+    (path / "failures" / "junk.json").write_text("{")
+    return world
+
+
+AGAIN = (*range(13), 16)
+
+
+def test_what_is_wrong_goes_and_all_else_stays(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    damaged_run(run)
+    before = all_files(run)
+    planned = mf.repair(run, dry_run=True)
+    assert all_files(run) == before
+    done = mf.repair(run)
+    assert done.missing == planned.missing == AGAIN
+    assert sorted(done.set_aside) == sorted(planned.set_aside)
+    assert (done.rewritten, planned.rewritten) == (6, 6)
+    assert (done.problems, done.left) == (planned.problems, ())
+    found = mf.verify(run)
+    assert found.is_clean
+    assert found.trials == 40 - len(AGAIN)
+    aside = {path.name: path.read_bytes() for path in (run / "damaged").iterdir()}
+    assert sorted(aside) == sorted(done.set_aside)
+    after = all_files(run)
+    for name, content in before.items():  # every file is where it was, or set aside with the same bytes
+        assert after.get(name) == content or aside[Path(name).name] == content
+    assert mf.repair(run).problems == ()
+
+
+def test_the_run_is_whole_again_when_the_missing_trials_are(tmp_path: Path) -> None:
+    world = damaged_run(tmp_path / "run")
+    mf.repair(tmp_path / "run")
+    TrialStore.open(tmp_path / "run").write([world.outcome(number) for number in AGAIN])
+    world.filled(tmp_path / "undisturbed")
+    ours, theirs = (mf.open(tmp_path / name).memorization() for name in ("run", "undisturbed"))
+    assert ours.equals(theirs)
+
+
+def test_killed_at_every_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    damaged_run(tmp_path / "template")
+    run = tmp_path / "run"
+    good = set(range(40)) - set(AGAIN)
+
+    def prepare() -> Path:
+        shutil.rmtree(run, ignore_errors=True)
+        shutil.copytree(tmp_path / "template", run)
+        return run
+
+    ends = 0
+    for _ in killed_everywhere(lambda: mf.repair(run), monkeypatch, prepare):
+        ends += 1
+        stored = {trial for name in _readable(run) for trial in TrialStore.open(run).read_rows(name).numbers.tolist()}
+        assert good <= stored
+        assert mf.repair(run).missing == AGAIN
+        assert mf.verify(run).is_clean
+    assert ends > 20
+
+
+def _readable(run: Path) -> list[str]:
+    store = TrialStore.open(run)
+    return [path.name for path, _ in store.read_each(lambda path, read: store.read_rows(path.name, read()))[0]]
+
+
+def test_a_name_that_was_set_aside_before_is_not_overwritten(tmp_path: Path) -> None:
+    world = PlannedWorld()
+    store = world.filled(tmp_path / "run")
+    path = store.segment_path(store.segment_names()[0])
+    good = path.read_bytes()
+    for cut in (10, 20):
+        path.write_bytes(good[:cut])
+        mf.repair(tmp_path / "run")
+    assert sorted(len(one.read_bytes()) for one in (tmp_path / "run" / "damaged").iterdir()) == [10, 20]
+
+
+def test_what_cannot_be_mended_is_said(tmp_path: Path) -> None:
+    store = PlannedWorld().filled(tmp_path / "run")
+    (tmp_path / "run" / str(store.info.dataset["examples"])).write_bytes(b"")
+    done = mf.repair(tmp_path / "run")
+    assert [one.message for one in done.left] == [one.message for one in done.problems]
+    assert done.missing == ()
