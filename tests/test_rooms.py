@@ -24,6 +24,7 @@ ROOMS: dict[str, set[str]] = {
     "estimators": FOUNDATION | {"store"},
     "findings": FOUNDATION | {"estimators"},
     "progress": {"engines"},
+    "sharding": {"errors"},
     "running": FOUNDATION | {"datasets", "designs", "learners", "store", "engines", "progress"},
     "planning": FOUNDATION | {"datasets", "designs", "learners", "store", "engines", "running"},
     "run_display": set(),
@@ -46,7 +47,7 @@ ROOMS: dict[str, set[str]] = {
     | {"datasets", "engines", "experimenting", "experiments", "learners", "progress", "runs", "store"},
     "exchange": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
     "report": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs", "experiments", "exchange"},
-    "api": FOUNDATION | {"progress", "running", "runs"},
+    "api": FOUNDATION | {"progress", "running", "runs", "sharding"},
     "cli": FOUNDATION
     | {
         "engines",
@@ -56,6 +57,7 @@ ROOMS: dict[str, set[str]] = {
         "planning",
         "runs",
         "run_values",
+        "sharding",
         "exchange",
         "report",
         "experiments",

@@ -48,12 +48,39 @@ def run(
         Path | None, typer.Option(help="Directory of the run.  [default: runs/DATASET-LEARNER]", show_default=False)
     ] = None,
     engine: Annotated[
-        str | None, typer.Option(help="local or processes.  [default: by --workers]", show_default=False)
+        str | None, typer.Option(help="local, processes or ray.  [default: by --workers]", show_default=False)
     ] = None,
-    workers: Annotated[int, typer.Option(help="Worker processes.")] = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Worker processes, or tasks on the cluster at a time.  [default: 1; ray: as the cluster has room]",
+            show_default=False,
+        ),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Of the Ray cluster.  [default: the one that this machine belongs to]",
+            show_default=False,
+        ),
+    ] = None,
+    gpus_per_worker: Annotated[
+        float | None,
+        typer.Option(
+            metavar="GPUS",
+            help="With --engine ray: such as 0.5 for two to a GPU.  [default: 1 with --device cuda, otherwise 0]",
+            show_default=False,
+        ),
+    ] = None,
     device: DeviceOption = "auto",
     shard: Annotated[
-        str | None, typer.Option(metavar="i/N", help="Run only this part of the groups.", show_default=False)
+        str | None,
+        typer.Option(
+            metavar="i/N|auto",
+            help="Run only this part of the groups; auto: as the job array's variables say.",
+            show_default=False,
+        ),
     ] = None,
     set_: SetOption = None,
     record: RecordOption = "",
@@ -74,8 +101,9 @@ def run(
     for name in THREAD_VARIABLES:  # before torch is loaded, so that results have the same bits on every engine
         os.environ.setdefault(name, "1")
     from memfluence.progress import Progress
-    from memfluence.running import parse_shard, prepare, run_trials
+    from memfluence.running import prepare, run_trials
     from memfluence.runs import Run
+    from memfluence.sharding import parse_shard
 
     part = parse_shard(shard)
     campaign = prepare(
@@ -90,6 +118,8 @@ def run(
         out=out,
         device=device,
         record=names(record),
+        engine=engine,
+        gpus_per_worker=gpus_per_worker,
     )
     progress = None if quiet else Progress()
     for note in campaign.dataset.notes:
@@ -99,6 +129,8 @@ def run(
             campaign,
             engine=engine,
             workers=workers,
+            address=address,
+            gpus_per_worker=gpus_per_worker,
             shard=part,
             retry_failed=retry_failed,
             checkpoint_every=checkpoint_every,
