@@ -86,8 +86,7 @@ def _part(scheduler: _Scheduler, environment: Mapping[str, str]) -> tuple[int, i
         if not re.fullmatch("[0-9]+", value):
             said = f"is {value!r}" if value else "is not set"
             raise InputError(
-                f"--shard auto needs a number in {name} ({scheduler.name}), which {said}; set it to the number of tasks,"
-                " or give --shard i/N."
+                f"--shard auto needs a number in {name} ({scheduler.name}), which {said}; set it, or give --shard i/N."
             )
         return int(value)
 
