@@ -3,12 +3,13 @@
     python benchmarks/engines.py
 
 Overhead is of a learner that does nothing, in groups of 32 on data of 1000 training and 1000 test examples: drawing
-subsets, handing out, storing, hearing of it. It is the slope between a short and a long run, so that starting workers
-(the intercept, given apart) does not count; the median of several such pairs. For Ray also with one group a task, as
-when a group takes seconds; otherwise quick groups are handed out together, as the engine does by itself.
+subsets, handing out, storing, hearing of it. It is timed from when a tenth of the trials is done to when the last is
+stored, so that starting workers (given apart, as the time to the first trial) does not count; the median of several
+runs. For Ray also with one group a task, as when a group takes seconds; otherwise quick groups are handed out together,
+as the engine does by itself.
 
-Trials per second are of the built-in mlp on digits, slopes as well. The Ray cluster is one node of two CPUs on this
-machine. Prints a table, saves JSON and draws the figure of docs/scaling.md.
+Trials per second are of the built-in mlp on digits, timed in the same way. The Ray cluster is one node of two CPUs on
+this machine. Prints a table, saves JSON and draws the figure of docs/scaling.md.
 """
 
 import argparse
@@ -29,6 +30,7 @@ os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 import numpy as np
 
 import memfluence as mf
+from memfluence.engines import Event, TrialDone
 from memfluence.engines import ray as ray_engine
 from memfluence.records import Outcome, Trial
 
@@ -64,29 +66,36 @@ class Nothing:
             yield Outcome(trial.number, trial.kind, trial.mask, *right, seconds=0.0, device="cpu")
 
 
-def seconds(dataset: Any, learner: Any, trials: int, engine: str, workers: int) -> float:
-    with tempfile.TemporaryDirectory() as directory:
-        started = time.monotonic()
-        mf.run(
-            dataset,
-            learner=learner,
-            trials=trials,
-            engine=engine,
-            workers=workers,
-            device="cpu",
-            out=Path(directory) / "run",
-            progress=False,
-        )
-        return time.monotonic() - started
+class Clock:
+    """Hears of trials as the progress line does, and keeps the times."""
+
+    def __init__(self) -> None:
+        self.done: list[float] = []
+        self.last = 0.0
+
+    def start(self, *, total: int, done: int) -> None:
+        self.began = time.monotonic()
+
+    def note(self, message: str) -> None: ...
+
+    def event(self, event: Event) -> None:
+        self.last = time.monotonic()
+        if isinstance(event, TrialDone):
+            self.done.append(self.last)
+
+    def stop(self) -> None: ...
 
 
-def line(dataset: Any, learner: Any, sizes: tuple[int, int], repeats: int, engine: str, workers: int) -> list[float]:
-    """Seconds per trial and seconds to start, medians over pairs of a short and a long run."""
+def timed(dataset: Any, learner: Any, trials: int, repeats: int, engine: str, workers: int) -> list[float]:
+    """Seconds per trial and seconds to the first one, medians."""
     found = []
     for _ in range(repeats):
-        short, long = (seconds(dataset, learner, trials, engine, workers) for trials in sizes)
-        slope = (long - short) / (sizes[1] - sizes[0])
-        found.append((slope, short - slope * sizes[0]))
+        with tempfile.TemporaryDirectory() as directory:
+            out, clock = Path(directory) / "run", Clock()
+            how = {"engine": engine, "workers": workers, "device": "cpu", "out": out, "progress": clock}
+            mf.run(dataset, learner=learner, trials=trials, **how)
+        begun = trials // 10
+        found.append(((clock.last - clock.done[begun]) / (trials - begun - 1), clock.done[0] - clock.began))
     return [statistics.median(column) for column in zip(*found)]
 
 
@@ -101,10 +110,10 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     )
     for engine, workers, alone in WAYS:
         ray_engine._SHORTEST, ray_engine._LONGEST = (0.0, 0.0) if alone else usual
-        slope, start = line(data, Nothing(), options.nothing, options.repeats, engine, workers)
+        slope, start = timed(data, Nothing(), options.nothing, options.repeats, engine, workers)
         rate = None
         if not alone:
-            rate = 1 / line("digits", "mlp", options.digits, 1, engine, workers)[0]
+            rate = 1 / timed("digits", "mlp", options.digits, 1, engine, workers)[0]
         rows.append(
             {
                 "engine": engine,
@@ -143,8 +152,8 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nothing", type=int, nargs=2, default=(1600, 16000), metavar=("SHORT", "LONG"))
-    parser.add_argument("--digits", type=int, nargs=2, default=(320, 1280), metavar=("SHORT", "LONG"))
+    parser.add_argument("--nothing", type=int, default=16_000, help="trials of the learner that does nothing")
+    parser.add_argument("--digits", type=int, default=1280, help="trials of the mlp on digits")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--out", default="benchmarks/results/engines.json")
     parser.add_argument("--figure", default="docs/images/engines.png")
@@ -161,8 +170,8 @@ def main() -> None:
     print(f"Ray's overhead is at most {worst:.2f} ms a trial")
     results = {
         "group_size": GROUP,
-        "nothing_trials": list(options.nothing),
-        "digits_trials": list(options.digits),
+        "nothing_trials": options.nothing,
+        "digits_trials": options.digits,
         "repeats": options.repeats,
         "cores": os.cpu_count(),
         "python": platform.python_version(),

@@ -160,6 +160,12 @@ def test_there_is_no_cluster(here: Path) -> None:
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize("address", ["10.0.0.1", ":6379", "host:port"])
+def test_an_address_that_is_none(here: Path, address: str) -> None:
+    done = memfluence(*SMALL, "--out", "no", "--engine", "ray", "--address", address, cwd=here, expect=2)
+    assert "HOST:PORT" in done.stderr
+
+
 def test_there_is_no_ray(here: Path) -> None:
     (here / "without").mkdir()
     (here / "without" / "ray.py").write_text("raise ImportError('no module named ray')\n")
