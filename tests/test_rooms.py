@@ -25,6 +25,7 @@ ROOMS: dict[str, set[str]] = {
     "findings": FOUNDATION | {"estimators"},
     "progress": {"engines"},
     "sharding": {"errors"},
+    "scanning": FOUNDATION | {"engines", "estimators"},
     "running": FOUNDATION | {"datasets", "designs", "learners", "store", "engines", "progress"},
     "planning": FOUNDATION | {"datasets", "designs", "learners", "store", "engines", "running"},
     "run_display": set(),
@@ -57,6 +58,7 @@ ROOMS: dict[str, set[str]] = {
         "planning",
         "runs",
         "run_values",
+        "scanning",
         "sharding",
         "exchange",
         "report",
@@ -77,6 +79,7 @@ ROOMS: dict[str, set[str]] = {
         "reproducing",
         "runs",
         "run_values",
+        "scanning",
     },
     "__main__": {"cli"},
 }

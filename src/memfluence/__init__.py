@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from memfluence.run_values import c_scores, datamodels, judge, profile, values
     from memfluence.runs import Run
     from memfluence.runs import open_run as open
+    from memfluence.scanning import scan_on_ray
 
 __version__ = "0.1.0"
 
@@ -51,6 +52,7 @@ __all__ = [
     "profile",
     "reproduce",
     "run",
+    "scan_on_ray",
     "values",
 ]
 
@@ -74,6 +76,7 @@ _HOMES = {
     "profile": "run_values",
     "reproduce": "reproducing",
     "run": "api",
+    "scan_on_ray": "scanning",
     "values": "run_values",
 }
 

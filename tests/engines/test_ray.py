@@ -8,10 +8,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import memfluence as mf
 from engines.commands import DATA, LEARNER, command, memfluence, start
 from engines.ray_cluster import SmallCluster, wait_for_segments
+from memfluence import scanning
 from memfluence.exchange import write_table
 from memfluence.runs import open_run
 from memfluence.seeding import integer_seed
@@ -147,6 +150,32 @@ def test_a_trial_that_kills_its_workers_fails_in_the_end(
     (here / "spared").touch()
     memfluence(*arguments, "--retry-failed", cwd=here)
     assert scores_of("deadly", here) == undisturbed["small"]
+
+
+def test_pairs_found_on_the_cluster_are_those_found_here(
+    here: Path, cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in many small tiles, and of permuted masks."""
+    monkeypatch.setattr(scanning, "_LEAST_PAIRS", 3000)
+    run = mf.open(here / "local")
+    for options in ({"same_class": False}, {"mem": 0.1, "permutations": 2}):
+        options = {"mem": 0.0, "infl": 0.3, "permutations": 0, **options}
+        expected = run.find_pairs(**options)
+        with mf.scan_on_ray(cluster.address) as scan:
+            found = run.find_pairs(**options, scan=scan)
+        assert len(expected) > 0
+        for name in ("train_index", "test_index", "influence", "stderr", "memorization", "permuted_counts"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    with pytest.raises(mf.MemfluenceError, match="fdr"), mf.scan_on_ray(cluster.address) as scan:
+        run.find_pairs(fdr=0.1, scan=scan)
+
+
+def test_the_command_pairs_on_the_cluster(here: Path, cluster: SmallCluster) -> None:
+    thresholds = ["--mem", "0.05", "--infl", "0.3", "--permutations", "1", "--json"]
+    expected = memfluence("pairs", "local", *thresholds, cwd=here).stdout
+    found = memfluence("pairs", "local", *thresholds, *on(cluster), cwd=here).stdout
+    assert json.loads(found)["summary"]["pairs"] > 0
+    assert found == expected
 
 
 def test_no_node_has_a_gpu(here: Path, cluster: SmallCluster) -> None:

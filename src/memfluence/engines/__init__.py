@@ -3,7 +3,7 @@ cluster (`ray`)."""
 
 from collections.abc import Sequence
 
-from memfluence.engines._ray_cluster import gpus_and_device
+from memfluence.engines._ray_cluster import connected, gpus_and_device, no_room, places
 from memfluence.engines._signals import uninterrupted
 from memfluence.engines._threads import THREAD_VARIABLES, one_thread
 from memfluence.engines._versions import installed_versions
@@ -28,11 +28,14 @@ __all__ = [
     "Work",
     "WorkerLost",
     "choose",
+    "connected",
     "execute",
     "gpus_and_device",
     "groups_of",
     "installed_versions",
+    "no_room",
     "one_thread",
+    "places",
     "uninterrupted",
 ]
 

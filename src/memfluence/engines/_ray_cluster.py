@@ -13,7 +13,7 @@ from typing import Any
 from memfluence.engines._signals import STOPPING
 from memfluence.errors import EngineError, InputError
 
-__all__ = ["connected", "gpus_and_device", "places"]
+__all__ = ["connected", "gpus_and_device", "no_room", "places"]
 
 _SECONDS_TO_REACH = 5.0
 
@@ -85,10 +85,12 @@ def _first_line(error: BaseException) -> str:
 def _own_signals() -> Iterator[None]:
     """Leave the handlers of signals as they were."""
     before = {name: signal.getsignal(name) for name in STOPPING}
-    yield
-    if threading.current_thread() is threading.main_thread():
-        for name, handler in before.items():
-            signal.signal(name, handler if handler is not None else signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for name, handler in before.items():
+                signal.signal(name, handler if handler is not None else signal.SIG_DFL)
 
 
 def places(ray: Any, gpus: float) -> int:
@@ -101,3 +103,13 @@ def places(ray: Any, gpus: float) -> int:
         return min(cpus, cards // int(gpus) if gpus >= 1 else cards * int(1 / gpus + 1e-9))
 
     return sum(of(node["Resources"]) for node in ray.nodes() if node["Alive"])
+
+
+def no_room(gpus: float) -> str:
+    """What to say when there is no place at all."""
+    if gpus:
+        return (
+            f"No node of the Ray cluster has {gpus:g} GPU(s) and a CPU for a worker; add one, lower --gpus-per-worker,"
+            " or use --device cpu."
+        )
+    return "No node of the Ray cluster has a CPU for a worker; add a node (ray start --address ... --num-cpus N)."

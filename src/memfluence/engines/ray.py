@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from memfluence.datasets import Dataset
 from memfluence.engines._handouts import Ledger, gone_on, next_handout
-from memfluence.engines._ray_cluster import connected, gpus_and_device, places
+from memfluence.engines._ray_cluster import connected, gpus_and_device, no_room, places
 from memfluence.engines._ray_worker import Mailbox, Parcel, Report, run_groups
 from memfluence.engines._signals import uninterrupted
 from memfluence.engines._threads import THREAD_VARIABLES
@@ -58,17 +58,8 @@ def run_ray(
     gpus, device = gpus_and_device(work.device, gpus_per_worker)
     with connected(address) as ray:
         if not places(ray, gpus):
-            raise InputError(_no_room(gpus))
+            raise InputError(no_room(gpus))
         _Driver(ray, replace(work, device=device), emit, workers, gpus).run(groups)
-
-
-def _no_room(gpus: float) -> str:
-    if gpus:
-        return (
-            f"No node of the Ray cluster has {gpus:g} GPU(s) and a CPU for a worker; add one, lower --gpus-per-worker,"
-            " or use --device cpu."
-        )
-    return "No node of the Ray cluster has a CPU for a worker; add a node (ray start --address ... --num-cpus N)."
 
 
 class _Driver:
@@ -131,7 +122,7 @@ class _Driver:
         if room:
             self._had_room = now
         elif now - self._had_room > _SECONDS_UNTIL_NOTE:
-            self._tell(Note(f"Waiting. {_no_room(self._gpus)}"))
+            self._tell(Note(f"Waiting. {no_room(self._gpus)}"))
 
     def _tell(self, event: Event) -> None:
         """All nodes may note the same; it is said once."""
