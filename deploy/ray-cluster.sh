@@ -14,7 +14,9 @@ if [ "$#" -eq 0 ]; then
     echo "usage: sbatch deploy/ray-cluster.sh DATASET [OPTIONS of memfluence run] --out RUN" >&2
     exit 2
 fi
-export RAY_USAGE_STATS_ENABLED=0
+export RAY_USAGE_STATS_ENABLED=0 RAY_AUTH_MODE=token
+RAY_AUTH_TOKEN=$(od -An -tx1 -N32 /dev/urandom | tr -d ' \n') # others on the network have no business there
+export RAY_AUTH_TOKEN
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 address="$head:6379"
 srun --nodes=1 --ntasks=1 --nodelist="$head" ray start --head --port=6379 --include-dashboard=false --block &

@@ -1,6 +1,7 @@
 """A Ray cluster of several node processes on this machine, small enough for two cores."""
 
 import os
+import secrets
 import signal
 import subprocess
 import time
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytest
 
-os.environ["RAY_USAGE_STATS_ENABLED"] = "0"  # before Ray is loaded; node processes inherit it
+# Before Ray is loaded; node processes and drivers inherit them. The token keeps others off the cluster's ports.
+os.environ |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 pytest.importorskip("ray", reason="clusters need memfluence[ray]")
 OBJECT_STORE = 80 * 2**20  # bytes of shared memory per node
 

@@ -189,6 +189,14 @@ def test_there_is_no_cluster(here: Path) -> None:
     assert len(done.stderr.strip().splitlines()) == 1
 
 
+def test_the_token_is_wrong(here: Path, cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch, soak: bool) -> None:
+    if not soak:
+        pytest.skip("Ray tries for 20 seconds")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 64)
+    done = memfluence(*SMALL, "--out", "no", *on(cluster), cwd=here, expect=1)
+    assert "RAY_AUTH_MODE=token" in done.stderr.splitlines()[-1]
+
+
 @pytest.mark.parametrize("address", ["10.0.0.1", ":6379", "host:port"])
 def test_an_address_that_is_none(here: Path, address: str) -> None:
     done = memfluence(*SMALL, "--out", "no", "--engine", "ray", "--address", address, cwd=here, expect=2)

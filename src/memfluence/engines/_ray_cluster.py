@@ -50,8 +50,8 @@ def connected(address: str | None) -> Iterator[Any]:
     with _own_signals():  # Ray would take SIGTERM for itself
         try:
             ray.init(address=where, log_to_driver=False, logging_level=logging.CRITICAL)
-        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            raise EngineError(f"{_no_cluster(where)} ({_first_line(error)})") from error
+        except (ray.exceptions.RayError, RuntimeError, ValueError, OSError) as error:
+            raise EngineError(_not_joined(where, error)) from error
     try:
         yield ray
     finally:
@@ -68,17 +68,19 @@ def _check_reachable(where: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS_TO_REACH).close()
     except (OSError, OverflowError) as error:
-        raise EngineError(f"{_no_cluster(where)} ({error})") from error
+        raise EngineError(
+            f"There is no Ray cluster at {where} ({error}); start one with 'ray start --head', or check --address."
+        ) from error
 
 
-def _no_cluster(where: str) -> str:
-    if where == "auto":
+def _not_joined(where: str, error: BaseException) -> str:
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if where == "auto" and isinstance(error, ConnectionError):
         return "There is no Ray cluster on this machine; start one with 'ray start --head', or name one with --address."
-    return f"There is no Ray cluster at {where}; start one with 'ray start --head', or check --address."
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+    return (
+        f"The Ray cluster at {where} could not be joined ({reason}); it needs the same versions of Ray and Python as"
+        " here, and where it asks for a token, RAY_AUTH_MODE=token and that token."
+    )
 
 
 @contextmanager
