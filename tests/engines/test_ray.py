@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import memfluence as mf
+from engines import test_long_trials
 from engines.commands import DATA, LEARNER, command, memfluence, start
 from engines.ray_cluster import SmallCluster, wait_for_segments
 from memfluence import scanning
@@ -150,6 +152,23 @@ def test_a_trial_that_kills_its_workers_fails_in_the_end(
     (here / "spared").touch()
     memfluence(*arguments, "--retry-failed", cwd=here)
     assert scores_of("deadly", here) == undisturbed["small"]
+
+
+def test_a_long_trial_goes_on_from_its_checkpoint_elsewhere(cluster: SmallCluster, tmp_path: Path, soak: bool) -> None:
+    if not soak:
+        pytest.skip("as with processes, which the small tests have; long trials take long")
+    test_long_trials.write_data_and_learner(tmp_path)
+    long = [*test_long_trials.RUN, *test_long_trials.OFTEN]
+    memfluence(*long, "--out", "whole", cwd=tmp_path)
+    process = start(*long, "--out", "ray", *on(cluster), cwd=tmp_path)
+    while len(test_long_trials.checkpoints(tmp_path / "ray")) < 2:  # one of each trial, whichever is killed
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    os.kill(cluster.workers()[0], signal.SIGKILL)
+    _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    assert "goes on from" in errors
+    assert scores_of("ray", tmp_path) == scores_of("whole", tmp_path)
 
 
 def test_pairs_found_on_the_cluster_are_those_found_here(

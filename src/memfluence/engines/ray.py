@@ -210,7 +210,9 @@ class _Driver:
 
 def _parcel(ray: Any, work: Work) -> Parcel:
     """The work, on its way: the data go once to each node that needs them."""
-    run = work.run.resolve()
+    run: Any = work.run
+    if hasattr(run, "resolve"):  # a path, which may be relative
+        run = run.resolve()
     try:
         rest = ray.cloudpickle.dumps(replace(work, dataset=cast(Dataset, None), run=run))
         dataset = ray.put(work.dataset)
