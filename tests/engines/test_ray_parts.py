@@ -1,6 +1,9 @@
 """The parts of the Ray engine that need no cluster: who has room, what a node checks, how blocks are cut."""
 
+import http.server
 import pickle
+import socketserver
+import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +14,7 @@ import pytest
 
 import memfluence as mf
 from memfluence.engines import Event, Note
-from memfluence.engines._ray_cluster import gpus_and_device, places
+from memfluence.engines._ray_cluster import _check_reachable, gpus_and_device, places
 from memfluence.engines._ray_worker import Mailbox, Parcel, _check_run
 from memfluence.errors import EngineError, InputError
 from memfluence.scanning import tiles
@@ -57,6 +60,14 @@ def test_devices_of_workers(device: str, given: float | None, expected: tuple[fl
 def test_devices_that_make_no_sense(device: str, given: Any) -> None:
     with pytest.raises(InputError):
         gpus_and_device(device, given)
+
+
+def test_a_server_that_is_not_ray_is_told_from_one() -> None:
+    """Ray's answer is seen by every test with a cluster; here is one of a web server's."""
+    with socketserver.TCPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler) as server:
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        with pytest.raises(EngineError, match=r"There is no Ray cluster at .*something else"):
+            _check_reachable(f"127.0.0.1:{server.server_address[1]}")
 
 
 @pytest.fixture(scope="module")

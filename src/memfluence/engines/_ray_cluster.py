@@ -2,6 +2,7 @@
 
 import logging
 import math
+import os
 import signal
 import socket
 import threading
@@ -16,6 +17,8 @@ from memfluence.errors import EngineError, InputError
 __all__ = ["connected", "gpus_and_device", "no_room", "places"]
 
 _SECONDS_TO_REACH = 5.0
+_SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # an empty frame of HTTP/2's settings: length, type, flags, stream
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _SETTINGS  # to which gRPC, and so Ray, answers with its own
 
 
 def gpus_and_device(device: str, gpus_per_worker: float | None) -> tuple[float, str]:
@@ -59,14 +62,18 @@ def connected(address: str | None) -> Iterator[Any]:
 
 
 def _check_reachable(where: str) -> None:
-    """Ray itself would wait for ever for a machine that does not answer."""
+    """Ray itself would wait for minutes for a machine that does not answer, or not as Ray does."""
     host, colon, port = where.rpartition("://")[2].rpartition(":")
     if where == "auto":
         return
     if not colon or not host or not port.isdigit():
         raise InputError(f"The 'address' parameter must read HOST:PORT, such as 10.0.0.1:6379. Got {where!r} instead.")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS_TO_REACH).close()
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS_TO_REACH) as connection:
+            if os.environ.get("RAY_USE_TLS", "0") in ("", "0"):
+                connection.sendall(_HELLO)
+                if connection.recv(9)[3:4] != _SETTINGS[3:4]:
+                    raise ConnectionError("what answers there is something else")
     except (OSError, OverflowError) as error:
         raise EngineError(
             f"There is no Ray cluster at {where} ({error}); start one with 'ray start --head', or check --address."
