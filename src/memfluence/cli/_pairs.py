@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memfluence.cli._options import AnyClass, JsonOption, KeepOption, MemOption, MemoryOption, RunArgument, TableOption
+from memfluence.cli._options import (
+    AddressOption,
+    AnyClass,
+    JsonOption,
+    KeepOption,
+    MemOption,
+    MemoryOption,
+    RunArgument,
+    TableOption,
+)
 from memfluence.cli._output import as_json, number, say, table
 from memfluence.errors import InputError
 
@@ -50,9 +59,7 @@ def pairs(
     engine: Annotated[
         str | None, typer.Option(help="ray: look for pairs above thresholds on a cluster.", show_default=False)
     ] = None,
-    address: Annotated[
-        str | None, typer.Option(metavar="HOST:PORT", help="Of the Ray cluster, as for run.", show_default=False)
-    ] = None,
+    address: AddressOption = None,
     json: JsonOption = False,
 ) -> None:
     """Memorized training examples and the test examples that each of them carries."""

@@ -10,9 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from memfluence.cli._options import (
+    AddressOption,
     DatasetArgument,
     DesignOption,
     DeviceOption,
+    GpusOption,
     GroupsOption,
     InflOption,
     JsonOption,
@@ -57,22 +59,8 @@ def run(
             show_default=False,
         ),
     ] = None,
-    address: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Of the Ray cluster.  [default: the one that this machine belongs to]",
-            show_default=False,
-        ),
-    ] = None,
-    gpus_per_worker: Annotated[
-        float | None,
-        typer.Option(
-            metavar="GPUS",
-            help="With --engine ray: such as 0.5 for two to a GPU.  [default: 1 with --device cuda, otherwise 0]",
-            show_default=False,
-        ),
-    ] = None,
+    address: AddressOption = None,
+    gpus_per_worker: GpusOption = None,
     device: DeviceOption = "auto",
     shard: Annotated[
         str | None,
