@@ -52,8 +52,8 @@ def run_ray(
 ) -> None:
     """Run all groups on the cluster, at most `workers` tasks at a time (by default: what its nodes have room for).
 
-    A trial that loses its worker is tried again, up to a limit, which a further checkpoint resets; errors of the
-    learner are recorded as failures and not tried again.
+    A trial that loses its worker is tried again, up to a limit; a loss after which its checkpoint is further on than
+    before does not count. Errors of the learner are recorded as failures and not tried again.
     """
     gpus, device = gpus_and_device(work.device, gpus_per_worker)
     with connected(address) as ray:
@@ -95,8 +95,13 @@ class _Driver:
             while self._waiting or self._alone or self._tasks:
                 self._hand_out()
                 self._listen()
+        except ray.exceptions.RayError as error:  # all that a task can do is handled where it ends
+            raise EngineError(
+                f"The connection to the Ray cluster was lost ({type(error).__name__}); what is complete is stored, run"
+                " the same command to go on."
+            ) from error
         except BaseException:
-            with uninterrupted():
+            with uninterrupted(), suppress(ray.exceptions.RayError):
                 self._stop()
             raise
 
