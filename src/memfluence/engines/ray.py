@@ -104,6 +104,8 @@ class _Driver:
             with uninterrupted(), suppress(ray.exceptions.RayError):
                 self._stop()
             raise
+        finally:
+            ray.kill(self._mailbox)
 
     def _hand_out(self) -> None:
         room = places(self._ray, self._gpus)
