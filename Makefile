@@ -54,6 +54,7 @@ soak: $(INSTALLED)
 benchmark: $(INSTALLED)
 	$(BIN)/python benchmarks/batched_mlp.py
 	$(BIN)/python benchmarks/estimate.py
+	$(BIN)/python benchmarks/engines.py
 
 tables: $(INSTALLED)
 	$(BIN)/python docs/make_tables.py

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from memfluence.run_values import c_scores, datamodels, judge, profile, values
     from memfluence.runs import Run
     from memfluence.runs import open_run as open
+    from memfluence.scanning import scan_on_ray
     from memfluence.upkeep import compact, merge, repair, verify
 
 __version__ = "0.1.0"
@@ -55,6 +56,7 @@ __all__ = [
     "repair",
     "reproduce",
     "run",
+    "scan_on_ray",
     "values",
     "verify",
 ]
@@ -82,6 +84,7 @@ _HOMES = {
     "repair": "upkeep",
     "reproduce": "reproducing",
     "run": "api",
+    "scan_on_ray": "scanning",
     "values": "run_values",
     "verify": "upkeep",
 }

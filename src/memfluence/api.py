@@ -7,8 +7,9 @@ from typing import Any
 
 from memfluence.errors import MemfluenceWarning
 from memfluence.progress import Progress, ProgressListener
-from memfluence.running import DEFAULT_CHECKPOINT_EVERY, parse_shard, prepare, run_trials
+from memfluence.running import DEFAULT_CHECKPOINT_EVERY, prepare, run_trials
 from memfluence.runs import Run
+from memfluence.sharding import parse_shard
 
 __all__ = ["run"]
 
@@ -26,7 +27,9 @@ def run(
     seed: int = 0,
     out: str | Path | None = None,
     engine: str | None = None,
-    workers: int = 1,
+    workers: int | None = None,
+    address: str | None = None,
+    gpus_per_worker: float | None = None,
     device: str = "auto",
     shard: str | tuple[int, int] | None = None,
     record: Collection[str] = (),
@@ -47,6 +50,10 @@ def run(
     Networks that take long to train are checkpointed within the trial every `checkpoint_every` seconds and at Ctrl-C,
     and go on from there with the same result; 0 turns that off.
 
+    `engine` is "local", "processes" (`workers` of this machine) or "ray": the cluster at `address` (of which this
+    machine is a node if it is left out), with `gpus_per_worker`, such as 0.5, for each of at most `workers` tasks at a
+    time; `out` must then be on storage that all nodes see. `shard` is "i/N", a part of the run, or "auto".
+
     Trials that fail are reported by a warning and do not stop the others. With `workers` > 1 the calling script needs
     the usual `if __name__ == "__main__":` guard.
     """
@@ -63,6 +70,8 @@ def run(
         out=out,
         device=device,
         record=record,
+        engine=engine,
+        gpus_per_worker=gpus_per_worker,
     )
     for note in campaign.dataset.notes:
         warnings.warn(note, MemfluenceWarning, stacklevel=2)
@@ -71,6 +80,8 @@ def run(
         campaign,
         engine=engine,
         workers=workers,
+        address=address,
+        gpus_per_worker=gpus_per_worker,
         shard=parse_shard(shard),
         retry_failed=retry_failed,
         checkpoint_every=checkpoint_every,

@@ -1,13 +1,9 @@
 """`run`: from a dataset and a learner to trials on disk, resumable."""
 
-import importlib.metadata
 import json
 import math
-import platform
-import re
 import warnings
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +11,16 @@ from typing import Any
 from memfluence import designs, learners
 from memfluence.datasets import Dataset, as_dataset
 from memfluence.designs import Design
-from memfluence.engines import Group, Work, choose, execute, groups_of, uninterrupted
+from memfluence.engines import (
+    Group,
+    Work,
+    choose,
+    execute,
+    gpus_and_device,
+    groups_of,
+    installed_versions,
+    uninterrupted,
+)
 from memfluence.errors import DesignError, InputError, Interrupted, MemfluenceWarning
 from memfluence.learners import Learner
 from memfluence.progress import ProgressListener, Silent
@@ -28,10 +33,8 @@ __all__ = [
     "DEFAULT_TRIALS",
     "Campaign",
     "checked_integer",
-    "parse_shard",
     "prepare",
     "run_trials",
-    "versions_here",
 ]
 
 DEFAULT_TRIALS = 2000  # the paper's number for ImageNet; standard errors of about 0.025 at worst with keep 0.7
@@ -68,6 +71,8 @@ def prepare(
     out: str | Location | None = None,
     device: str = "auto",
     record: Collection[str] = (),
+    engine: str | None = None,
+    gpus_per_worker: float | None = None,
 ) -> Campaign:
     """Check everything that can be checked without training. `known_by`: see `designs.make`."""
     wanted = None if trials is None else checked_integer("trials", trials, 1, MOST_TRIALS)
@@ -95,7 +100,7 @@ def prepare(
     if unknown:
         raise InputError(f"There is nothing called {unknown[0]!r} to record; choose from {', '.join(EXTRA_COLUMNS)}.")
     chosen = tuple(sorted(set(record)))
-    _check_device(device)
+    device = _checked_device(device, engine, gpus_per_worker)
     info = RunInfo(
         dataset={
             "name": data.name,
@@ -113,7 +118,7 @@ def prepare(
         repeats=made.repeats,
         record=chosen,
         columns=segment_columns(chosen),
-        versions=versions_here(),
+        versions=installed_versions(),
     )
     return Campaign(data, trained, made, info, _run_directory(out, data, trained), device, grouped)
 
@@ -122,7 +127,9 @@ def run_trials(
     campaign: Campaign,
     *,
     engine: str | None = None,
-    workers: int = 1,
+    workers: int | None = None,
+    address: str | None = None,
+    gpus_per_worker: float | None = None,
     shard: tuple[int, int] | None = None,
     retry_failed: bool = False,
     checkpoint_every: float = DEFAULT_CHECKPOINT_EVERY,
@@ -130,9 +137,10 @@ def run_trials(
 ) -> TrialStore:
     """Run what is missing of the campaign into its directory, which may hold part of it already."""
     listener = progress or Silent()
-    workers = checked_integer("workers", workers, 1)
+    if workers is not None:
+        workers = checked_integer("workers", workers, 1)
     _check_seconds("checkpoint_every", checkpoint_every)
-    chosen = choose(engine, workers)
+    chosen = choose(engine, workers, address=address, gpus=gpus_per_worker)
     data = campaign.dataset
     groups = None if campaign.groups is None else (campaign.groups.codes, campaign.groups.names)
     store = TrialStore.create(
@@ -161,7 +169,15 @@ def run_trials(
     )
     listener.start(total=done + sum(len(group.wanted) for group in pending), done=done)
     try:
-        execute(chosen, work, pending, listener.event, workers=workers)
+        execute(
+            chosen,
+            work,
+            pending,
+            listener.event,
+            workers=workers,
+            address=address,
+            gpus_per_worker=gpus_per_worker,
+        )
     except KeyboardInterrupt:
         with uninterrupted():
             listener.stop()
@@ -223,17 +239,6 @@ def _pending(
     return groups, sum(len(group.wanted) for group in finished)
 
 
-def parse_shard(shard: str | tuple[int, int] | None) -> tuple[int, int] | None:
-    """'i/N' (or the pair) -> (i, N) with 0 <= i < N."""
-    if shard is None:
-        return None
-    text = "/".join(map(str, shard)) if isinstance(shard, tuple) else shard
-    match = re.fullmatch("([0-9]+)/([0-9]+)", text)
-    if not match or not int(match[1]) < int(match[2]):
-        raise InputError(f"The 'shard' parameter must read i/N with 0 <= i < N, such as 0/3. Got {shard!r} instead.")
-    return int(match[1]), int(match[2])
-
-
 def checked_integer(name: str, value: Any, least: int, most: int | None = None) -> int:
     """The value as an int, or an error that names the parameter."""
     bounds = f">= {least}" if most is None else f"in [{least}, {most}]"
@@ -250,14 +255,17 @@ def _check_seconds(name: str, value: Any) -> None:
         raise InputError(f"The {name!r} parameter must be a number of seconds >= 0. Got {value!r} instead.")
 
 
-def _check_device(device: str) -> None:
+def _checked_device(device: str, engine: str | None, gpus_per_worker: float | None) -> str:
     if device not in ("auto", "cpu", "cuda"):
         raise InputError(f"The 'device' parameter must be 'auto', 'cpu' or 'cuda'. Got {device!r} instead.")
+    if engine == "ray":  # this machine need not have the device
+        return gpus_and_device(device, gpus_per_worker)[1]
     if device == "cuda":
         import torch
 
         if not torch.cuda.is_available():
             raise InputError("No CUDA device was found; use --device cpu, or check the driver and the torch build.")
+    return device
 
 
 def _run_directory(out: str | Location | None, dataset: Dataset, learner: Learner) -> Location:
@@ -270,12 +278,3 @@ def _run_directory(out: str | Location | None, dataset: Dataset, learner: Learne
     if dataset.name == "arrays":
         short = f"arrays-{dataset.fingerprint[:8]}"
     return Path("runs") / f"{short}-{learner.name}"
-
-
-def versions_here() -> dict[str, str]:
-    """Of what may change the outcomes' rounding."""
-    found = {"python": platform.python_version()}
-    for package in ("memfluence", "numpy", "scikit-learn", "torch"):
-        with suppress(importlib.metadata.PackageNotFoundError):
-            found[package] = importlib.metadata.version(package)
-    return found

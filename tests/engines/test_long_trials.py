@@ -23,16 +23,20 @@ RUN = ["run", "npz:pictures.npz", "--learner", "learner.py:network", "--trials",
 OFTEN = ["--checkpoint-every", "0.2"]
 
 
-@pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with data, the learner and the undisturbed run `whole`, which was made without checkpoints."""
-    directory = tmp_path_factory.mktemp("long")
+def write_data_and_learner(directory: Path) -> None:
     rng = np.random.default_rng(0)
     y = np.arange(44) % 3
     x = np.clip(80 * rng.normal(size=(3, 8, 8, 3))[y] + 50 * rng.normal(size=(44, 8, 8, 3)) + 120, 0, 255)
     x = x.astype(np.uint8)
     np.savez(directory / "pictures.npz", x_train=x[:30], y_train=y[:30], x_test=x[30:], y_test=y[30:])
     (directory / "learner.py").write_text(LEARNER)
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with data, the learner and the undisturbed run `whole`, which was made without checkpoints."""
+    directory = tmp_path_factory.mktemp("long")
+    write_data_and_learner(directory)
     memfluence(*RUN, "--checkpoint-every", "0", "--out", "whole", cwd=directory)
     assert not (directory / "whole" / "checkpoints").exists()
     return directory

@@ -9,6 +9,7 @@ import typer
 from memfluence.errors import InputError
 
 __all__ = [
+    "AddressOption",
     "AnyClass",
     "DataOption",
     "DatasetArgument",
@@ -16,6 +17,7 @@ __all__ = [
     "DesignOption",
     "DeviceOption",
     "FinestOption",
+    "GpusOption",
     "GroupsOption",
     "InflOption",
     "JsonOption",
@@ -99,6 +101,22 @@ GroupsOption = Annotated[
     ),
 ]
 SeedOption = Annotated[int, typer.Option(help="Root of all randomness.")]
+AddressOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Of the Ray cluster.  [default: the one that this machine belongs to]",
+        show_default=False,
+    ),
+]
+GpusOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="GPUS",
+        help="With --engine ray: such as 0.5 for two to a GPU.  [default: 1 with --device cuda, otherwise 0]",
+        show_default=False,
+    ),
+]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 RecordOption = Annotated[
     str, typer.Option(help="Beside correctness: prediction, margin, logit, or several with commas.", show_default=False)

@@ -1,13 +1,24 @@
 """`pairs`: by thresholds, by false discovery rate, or corrected for selection."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from memfluence.cli._options import AnyClass, JsonOption, KeepOption, MemOption, MemoryOption, RunArgument, TableOption
+from memfluence.cli._options import (
+    AddressOption,
+    AnyClass,
+    JsonOption,
+    KeepOption,
+    MemOption,
+    MemoryOption,
+    RunArgument,
+    TableOption,
+)
 from memfluence.cli._output import as_json, number, say, table
 from memfluence.errors import InputError
 
@@ -45,6 +56,10 @@ def pairs(
     ] = False,
     memory: MemoryOption = None,
     device: Annotated[str, typer.Option(help="Where pairs above thresholds are looked for: cpu or cuda.")] = "cpu",
+    engine: Annotated[
+        str | None, typer.Option(help="ray: look for pairs above thresholds on a cluster.", show_default=False)
+    ] = None,
+    address: AddressOption = None,
     json: JsonOption = False,
 ) -> None:
     """Memorized training examples and the test examples that each of them carries."""
@@ -57,14 +72,20 @@ def pairs(
         raise InputError("--stability and --cross-fit are about thresholds; leave out --fdr.")
     if cross_fit and device != "cpu":
         raise InputError("--device serves plain pairs; leave it out with --cross-fit.")
+    if engine not in (None, "ray"):
+        raise InputError(f"There is no engine {engine!r} for pairs; give --engine ray, or leave it out.")
+    if engine is None and address is not None:
+        raise InputError("--address names a Ray cluster; add --engine ray, or leave it out.")
+    if engine and (fdr is not None or cross_fit or stability):
+        raise InputError("--engine ray serves plain pairs; leave it out with --fdr, --cross-fit and --stability.")
     opened = open_run(run, memory=memory)
     options = {"same_class": not any_class, "keep": keep}
     if cross_fit:
         summary, columns, lines = _cross_fitted(opened, mem, 0.15 if infl is None else infl, options)
     else:
         selection: dict[str, Any] = {"fdr": fdr, "null": null, "any_dependence": by, "permutations": permutations}
-        selection["device"] = device
-        summary, columns, lines = _selected(opened, mem, infl, {**options, **selection})
+        with _scan(engine, address, device) as where:
+            summary, columns, lines = _selected(opened, mem, infl, {**options, **selection, **where})
     if stability:
         spread = opened.pair_stability(mem, 0.15 if infl is None else infl, **options)
         summary |= asdict(spread)
@@ -76,6 +97,18 @@ def pairs(
         return
     say(*lines)
     _show(columns, out)
+
+
+@contextmanager
+def _scan(engine: str | None, address: str | None, device: str) -> Iterator[dict[str, Any]]:
+    """Where pairs are looked for: on the device here, or on such devices of a cluster."""
+    if engine is None:
+        yield {"device": device}
+        return
+    from memfluence.scanning import scan_on_ray
+
+    with scan_on_ray(address, device=device) as scan:
+        yield {"scan": scan}
 
 
 def _selected(

@@ -9,9 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from memfluence.cli._options import (
+    AddressOption,
     DatasetArgument,
     DesignOption,
     DeviceOption,
+    GpusOption,
     GroupsOption,
     InflOption,
     JsonOption,
@@ -53,12 +55,25 @@ def run(
         ),
     ] = None,
     engine: Annotated[
-        str | None, typer.Option(help="local or processes.  [default: by --workers]", show_default=False)
+        str | None, typer.Option(help="local, processes or ray.  [default: by --workers]", show_default=False)
     ] = None,
-    workers: Annotated[int, typer.Option(help="Worker processes.")] = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Worker processes, or tasks on the cluster at a time.  [default: 1; ray: as the cluster has room]",
+            show_default=False,
+        ),
+    ] = None,
+    address: AddressOption = None,
+    gpus_per_worker: GpusOption = None,
     device: DeviceOption = "auto",
     shard: Annotated[
-        str | None, typer.Option(metavar="i/N", help="Run only this part of the groups.", show_default=False)
+        str | None,
+        typer.Option(
+            metavar="i/N|auto",
+            help="Run only this part of the groups; auto: as the job array's variables say.",
+            show_default=False,
+        ),
     ] = None,
     set_: SetOption = None,
     record: RecordOption = "",
@@ -79,8 +94,9 @@ def run(
     for name in THREAD_VARIABLES:  # before torch is loaded, so that results have the same bits on every engine
         os.environ.setdefault(name, "1")
     from memfluence.progress import Progress
-    from memfluence.running import parse_shard, prepare, run_trials
+    from memfluence.running import prepare, run_trials
     from memfluence.runs import Run
+    from memfluence.sharding import parse_shard
 
     part = parse_shard(shard)
     campaign = prepare(
@@ -95,6 +111,8 @@ def run(
         out=out,
         device=device,
         record=names(record),
+        engine=engine,
+        gpus_per_worker=gpus_per_worker,
     )
     progress = None if quiet else Progress()
     for note in campaign.dataset.notes:
@@ -104,6 +122,8 @@ def run(
             campaign,
             engine=engine,
             workers=workers,
+            address=address,
+            gpus_per_worker=gpus_per_worker,
             shard=part,
             retry_failed=retry_failed,
             checkpoint_every=checkpoint_every,

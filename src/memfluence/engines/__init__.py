@@ -1,12 +1,16 @@
-"""Engines run pending groups of trials into a store: here (`local`) or over worker processes (`processes`)."""
+"""Engines run pending groups of trials into a store: here (`local`), over worker processes (`processes`) or on a Ray
+cluster (`ray`)."""
 
 from collections.abc import Sequence
 
+from memfluence.engines._ray_cluster import connected, gpus_and_device, no_room, places
 from memfluence.engines._signals import uninterrupted
 from memfluence.engines._threads import THREAD_VARIABLES, one_thread
+from memfluence.engines._versions import installed_versions
 from memfluence.engines.events import Emit, Event, Note, PartWay, SegmentWritten, TrialDone, TrialFailed, WorkerLost
 from memfluence.engines.local import run_local
 from memfluence.engines.processes import run_processes
+from memfluence.engines.ray import run_ray
 from memfluence.engines.work import Group, Work, groups_of, trials_of
 from memfluence.errors import InputError
 
@@ -24,35 +28,49 @@ __all__ = [
     "Work",
     "WorkerLost",
     "choose",
+    "connected",
     "execute",
+    "gpus_and_device",
     "groups_of",
+    "installed_versions",
+    "no_room",
     "one_thread",
+    "places",
     "trials_of",
     "uninterrupted",
 ]
 
-ENGINES = ("local", "processes")
+ENGINES = ("local", "processes", "ray")
 
 
-def choose(engine: str | None, workers: int) -> str:
+def choose(engine: str | None, workers: int | None, *, address: str | None = None, gpus: float | None = None) -> str:
     """The engine to use: the one named, or the one that the number of workers asks for."""
-    name = engine or ("processes" if workers > 1 else "local")
-    if name == "ray":
-        raise InputError(
-            "The ray engine is not in this version; use --engine processes, or --shard i/N on each machine."
-        )
+    name = engine or ("processes" if (workers or 1) > 1 else "local")
     if name not in ENGINES:
         raise InputError(f"There is no engine {name!r}; choose one of {', '.join(ENGINES)}.")
-    if name == "local" and workers > 1:
+    if name == "local" and (workers or 1) > 1:
         raise InputError(f"The local engine has one worker. Got workers={workers}; use --engine processes.")
+    if name != "ray" and (address is not None or gpus is not None):
+        raise InputError("--address and --gpus-per-worker are for clusters; add --engine ray, or leave them out.")
     return name
 
 
-def execute(engine: str, work: Work, groups: Sequence[Group], emit: Emit, *, workers: int) -> None:
+def execute(
+    engine: str,
+    work: Work,
+    groups: Sequence[Group],
+    emit: Emit,
+    *,
+    workers: int | None = None,
+    address: str | None = None,
+    gpus_per_worker: float | None = None,
+) -> None:
     """Run `groups` on an engine that `choose` gave, and return when all are stored."""
     if not groups:
         return
     if engine == "local":
         run_local(work, groups, emit)
+    elif engine == "processes":
+        run_processes(work, groups, emit, workers=workers or 1)
     else:
-        run_processes(work, groups, emit, workers=workers)
+        run_ray(work, groups, emit, workers=workers, address=address, gpus_per_worker=gpus_per_worker)

@@ -12,15 +12,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from memfluence.engines._handouts import Ledger, gone_on, next_handout
 from memfluence.engines._signals import STOPPING, blocked, uninterrupted
 from memfluence.engines._threads import one_thread, single_threaded_children
-from memfluence.engines.events import Emit, Event, SegmentWritten, TrialDone, TrialFailed, WorkerLost
+from memfluence.engines.events import Emit, Event, TrialFailed, WorkerLost
 from memfluence.engines.work import Group, GroupRunner, Work, groups_of
 from memfluence.errors import EngineError, LearnerError, MemfluenceError
 from memfluence.records import Failure
@@ -29,7 +30,6 @@ from memfluence.store import TrialStore
 __all__ = ["run_processes"]
 
 _SECONDS_PER_HANDOUT = 0.5  # quick trials are handed out several groups at a time
-_MOST_GROUPS_PER_HANDOUT = 64
 
 
 class _Stop(BaseException):
@@ -37,13 +37,10 @@ class _Stop(BaseException):
 
 
 @dataclass
-class _Worker:
+class _Worker(Ledger):
     number: int
     process: Any
     pipe: Connection
-    groups: list[Group] = field(default_factory=list)  # handed out last and not yet answered for
-    done: set[int] = field(default_factory=set)  # trials that it said it has done but not that they are stored
-    unstored: set[int] = field(default_factory=set)  # trials handed out that are neither stored nor failed
     given_at: float = 0.0
     payload: bytes | None = None  # the work itself, until it was sent
 
@@ -61,19 +58,10 @@ class _Worker:
 
     def hand(self, groups: list[Group]) -> None:
         """Give it work; an empty list sends it home. A worker that is gone shows as the end of its pipe later."""
-        self.groups, self.given_at = groups, time.monotonic()
-        self.unstored.update(trial for group in groups for trial in group.wanted)
+        self.give(groups)
+        self.given_at = time.monotonic()
         with suppress(OSError):
             self.pipe.send(groups)
-
-    def hear(self, event: Event) -> None:
-        if isinstance(event, TrialDone):
-            self.done.add(event.trial)
-        elif isinstance(event, TrialFailed):
-            self.unstored.discard(event.trial)
-        elif isinstance(event, SegmentWritten):
-            self.done.difference_update(event.trials)
-            self.unstored.difference_update(event.trials)
 
 
 def run_processes(work: Work, groups: Sequence[Group], emit: Emit, *, workers: int) -> None:
@@ -122,7 +110,7 @@ def _run_team(
                     continue
                 if worker.groups:
                     pace = (time.monotonic() - worker.given_at) / len(worker.groups)
-                worker.answer(partial(_next_handout, waiting, pace, len(team)))
+                worker.answer(partial(next_handout, waiting, pace, len(team), _SECONDS_PER_HANDOUT))
     except BaseException:
         with uninterrupted():
             _stop(team, emit)
@@ -133,19 +121,12 @@ def _run_team(
 def _bury(worker: _Worker, reason: str, work: Work, emit: Emit, lost_at: dict[int, float]) -> list[Group]:
     """Fail the trials that a dead worker was at, and give back all else that it had not stored.
 
-    Given back is also a trial whose checkpoint is further on than in `lost_at`: it need not train again what led there,
-    and it is tried a finite number of times even if it is what kills its workers.
+    Given back is also a trial whose checkpoint is further on than in `lost_at`.
     """
     begun = [group for group in worker.groups if not set(group.wanted) <= worker.done]
     guilty = set(begun[0].wanted) & worker.unstored if begun else set()
+    guilty -= gone_on(work, guilty, lost_at)
     store = TrialStore.open(work.run)
-    advanced = {
-        one.trial: one.fraction
-        for one in store.checkpoints().part_way(())
-        if work.checkpoint_every and one.trial in guilty and one.fraction > lost_at.get(one.trial, 0.0)
-    }
-    lost_at |= advanced
-    guilty -= advanced.keys()
     for trial in sorted(guilty):
         store.write_failure(Failure(trial, reason))
         emit(TrialFailed(trial, reason))
@@ -171,13 +152,6 @@ def _start(work: Work, count: int) -> list[_Worker]:
             theirs.close()  # so that the worker's end is the only one, and its death is an end of file here
             team.append(_Worker(number, process, ours, payload=payload))
     return team
-
-
-def _next_handout(waiting: deque[Group], pace: float, team: int) -> list[Group]:
-    """As many groups as take about half a second, fewer towards the end so that workers finish together."""
-    wanted = int(_SECONDS_PER_HANDOUT / pace) if pace > 0 else 1
-    count = max(1, min(wanted, _MOST_GROUPS_PER_HANDOUT, len(waiting) // (2 * team)))
-    return [waiting.popleft() for _ in range(min(count, len(waiting)))]
 
 
 def _why_lost(worker: _Worker) -> str | None:

@@ -14,7 +14,7 @@ from memfluence.estimators.choosing import ESTIMATORS, chosen_influence, chosen_
 from memfluence.estimators.counts import JointCounter, joint_counts_reference
 from memfluence.estimators.cscore import CScores, c_scores
 from memfluence.estimators.datamodels import Datamodels, datamodels
-from memfluence.estimators.influence import Influence, influence
+from memfluence.estimators.influence import Influence, Scan, influence
 from memfluence.estimators.intervals import Difference, difference
 from memfluence.estimators.judging import Judged, Judgement, Mean, judge_scores
 from memfluence.estimators.lemma import lemma_bound, lemma_trials
@@ -52,6 +52,7 @@ __all__ = [
     "Memory",
     "RealInfluence",
     "RealMemorization",
+    "Scan",
     "ShrunkInfluence",
     "TopK",
     "TopTests",

@@ -44,7 +44,9 @@ from memfluence.estimators.memory import Memory
 from memfluence.estimators.thresholds import at_least
 from memfluence.records import Kind, Trials
 
-__all__ = ["Influence", "influence"]
+__all__ = ["Influence", "Scan", "influence"]
+
+Scan = Callable[[Arms, Sequence[Block], float], list[Block]]  # pairs of blocks at a threshold, found elsewhere
 
 WORK_BYTES = 120 * 2**20  # of tiles of the matrix product
 DIVIDED_AT_ONCE = 2**15  # pairs whose divisions stay in the cache
@@ -80,8 +82,9 @@ class Influence(Estimates):
         method: Method = "auto",
         memory: str | int | Memory | None = None,
         device: str = "cpu",
+        scan: Scan | None = None,
     ) -> None:
-        self.arms, self.device = arms, device
+        self.arms, self.device, self._scan = arms, device, scan
         self.n_train, self.n_test = arms.n_train, arms.n_test
         self.memory = Memory.of(memory)
         self._counters = [
@@ -149,6 +152,8 @@ class Influence(Estimates):
         return TopK(columns, index, value)
 
     def _select(self, blocks: Sequence[Block], threshold: float) -> list[Block]:
+        if self._scan is not None:
+            return self._scan(self.arms, blocks, threshold)
         if self.device == "cpu":
             return super()._select(blocks, threshold)
         return [self._on_device.scan(*block, threshold=threshold)[2:] for block in blocks]

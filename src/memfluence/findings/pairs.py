@@ -34,7 +34,7 @@ from functools import cached_property
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators import Influence, Memory, arms, at_least, harmonic, memorization_of, q_values
+from memfluence.estimators import Influence, Memory, Scan, arms, at_least, harmonic, memorization_of, q_values
 from memfluence.findings._selection import check_error_control, p_value_bound, significant, tested_blocks
 from memfluence.records import Kind, Trials
 from memfluence.seeding import generator
@@ -111,14 +111,15 @@ def high_influence_pairs(
     seed: int = 0,
     memory: str | int | Memory | None = None,
     device: str = "cpu",
+    scan: Scan | None = None,
 ) -> Pairs:
     """All pairs at or above both thresholds, with how many of them chance alone would give.
 
     `infl` is 0.15 unless `fdr` is given. With `fdr`, pairs are selected at that false discovery rate against infl <=
     `null`, by Benjamini and Hochberg's procedure or, with `any_dependence`, Benjamini and Yekutieli's. `permutations=0`
     leaves out what is expected by chance. The matrix is never held: memory grows with the number of pairs found, up to
-    the cap of `memory`. `device="cuda"` looks for pairs above thresholds on a GPU. Test examples that are right, or
-    wrong, too rarely to reach the threshold are not looked at.
+    the cap of `memory`. `device="cuda"` looks for pairs above thresholds on a GPU, `scan` does so elsewhere
+    (`scan_on_ray`). Test examples that are right, or wrong, too rarely to reach the threshold are not looked at.
     """
     train_labels, test_labels = np.asarray(train_labels), np.asarray(test_labels)
     if infl is None:
@@ -128,12 +129,14 @@ def high_influence_pairs(
     memorized = memorization_of(chosen).value  # (n_train,)
     blocks = list(tested_blocks(np.flatnonzero(at_least(memorized, mem)), train_labels, test_labels, same_class))
     tested = sum(len(rows) * len(columns) for rows, columns in blocks)
-    estimates = Influence(chosen, memory=memory, device=device)
+    estimates = Influence(chosen, memory=memory, device=device, scan=scan)
     p_value = q_value = None
     if fdr is None:
         train, test = estimates.at_least(infl, blocks)
     else:
         check_error_control(fdr, null, device)
+        if scan is not None:
+            raise InputError("A cluster looks for pairs above thresholds; leave out the false discovery rate (fdr).")
         bound = fdr
         if estimates.memory.limit is not None:  # look twice, to hold what is selected and not all up to the rate
             rate = fdr / harmonic(tested) if any_dependence and tested else fdr
@@ -150,7 +153,8 @@ def high_influence_pairs(
     Memory.of(memory).check(bool(permutations) * chosen.in_trials.mask.nbytes, "permuted masks", "--permutations 0")
     permuted_counts = []
     for number in range(permutations):
-        permuted = Influence(chosen.permuted(generator(seed, "permutation", number)), memory=memory, device=device)
+        dealt_anew = chosen.permuted(generator(seed, "permutation", number))
+        permuted = Influence(dealt_anew, memory=memory, device=device, scan=scan)
         if fdr is None:
             permuted_counts.append(len(permuted.at_least(infl, blocks)[0]))
         else:

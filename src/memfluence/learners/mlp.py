@@ -84,11 +84,11 @@ class MLP:
     def group_size(self, dataset: Dataset, device: str) -> int:
         if self.models_at_once:
             return self.models_at_once
-        if device == "cpu":
-            return 32
-        from memfluence.learners._torch.device import torch_device
+        if device == "auto":
+            from memfluence.learners._torch.device import torch_device
 
-        return 250 if torch_device(device).type == "cuda" else 32
+            device = torch_device(device).type
+        return 32 if device == "cpu" else 250
 
     def train(
         self, dataset: Dataset, trials: Sequence[Trial], *, record: Collection[str], device: str

@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from memfluence.engines import groups_of, one_thread, trials_of
+from memfluence.engines import groups_of, installed_versions, one_thread, trials_of
 from memfluence.errors import InputError, RunMismatchError
 from memfluence.learners import Learner, described, described_before, resolve
 from memfluence.records import Failure, Outcome, canonical_json
-from memfluence.running import versions_here
 from memfluence.runs import Run
 from memfluence.store import Location, TrialStore, differences
 from memfluence.upkeep._survey import design_of
@@ -71,7 +70,7 @@ def run_again(
         raise RunMismatchError(f"{store.path} cannot be checked with these: it differs in {'; '.join(found)}.")
     chosen = sorted(random.Random(seed).sample(list(trials), min(sample, len(trials))))
     stored = _stored(store, set(chosen))
-    here = versions_here()
+    here = installed_versions()
     changed = sorted(
         f"{name} {info.versions[name]}"
         for name in {*here, *info.versions} - {"memfluence"}
