@@ -573,14 +573,19 @@ HEADER = ("fault", "rounds", "left to run", "trials lost", "trials wrong", "veri
 
 def page_of(found: dict[str, Any]) -> str:
     rows = "\n".join("| " + " | ".join(str(cell) for cell in row.values()) + " |" for row in found["table"])
-    disks = "small tmpfs mounts" if found["mounts"] else "limits on the size of files, and permissions"
-    command = f"python benchmarks/faults.py --rounds {found['rounds']} --seed {found['seed']}"
+    disks = (
+        "small tmpfs mounts, or limits on the size of files"
+        if found["mounts"]
+        else "limits on the size of files, and permissions"
+    )
+    command = f"python benchmarks/faults.py --rounds {found['rounds']} --seed {found['seed']} --jobs {found['jobs']}"
     return f"""# Faults
 
 <!-- made by benchmarks/faults.py -->
 
 A run can be stopped, killed, damaged and confused at any time; what it says in the end is what it would have said.
-This is one campaign of {found["rounds"]} rounds: `{command}` at commit {found["commit"]},
+This is one campaign of {found["rounds"]} rounds:
+`{command}` at commit {found["commit"]},
 {found["seconds"] / 60:.0f} minutes with {found["jobs"]} rounds at a time on {os.cpu_count()} shared cores.
 
 Each round is a run of {found["trials_per_round"]} trials on digits that one fault happens to, or (in three of ten
@@ -595,8 +600,8 @@ to `memfluence run` to set it aside.
 
 The rounds of a fault are those that it happened in, so those with two faults count twice; the last line counts each
 once. "Left to run" are the trials that were not there when the faults were over. Full and read-only disks were
-{disks}. The clock jumps within the processes and on the files' times, not on the machine. `make soak` repeats the
-campaign, `make test` one round of each fault.
+{disks}. The clock jumps within the processes and on the files' times, not on the machine.
+`make soak` repeats the campaign, `make test` one round of each fault.
 """
 
 
