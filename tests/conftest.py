@@ -3,8 +3,13 @@
 import signal
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from small_world import SmallWorld
+
+# No test is timed: on a busy machine Hypothesis would call a test too slow, and fail it for that.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

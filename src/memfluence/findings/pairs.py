@@ -9,7 +9,7 @@ Estimator. Both values as in `estimators/`; what equals a threshold as a fractio
 How many are chance? The same selection is made from trials whose masks were dealt out anew, where no training example
 can matter: noise alone lifts some of the n_train * n_test estimates over the threshold. `expected_by_chance` is the
 mean of that count over a few permutations, with the memorized set held fixed, and `permuted_counts` has them all. Where
-it is not small against the number of pairs found, most pairs may be noise (138 trials on CIFAR-100: 25,811 found, about
+it is not small against the number of pairs found, most pairs may be noise (138 trials on CIFAR-100: 25,828 found, about
 22,900 by chance; the paper, from 4000 trials: 1015 found), and `warning` says so.
 
 Error control. With `fdr`, pairs are selected by p-values instead (`estimators/significance.py`): every pair of a
