@@ -34,7 +34,7 @@ def test_equals_a_double_loop(same_class):
         for i in range(30)
         for j in range(25)
         if memorized[i] >= 0.25
-        and estimates.value[i, j] > 0.2 - 1e-9  # however it is rounded
+        and estimates.value[i, j] >= 0.2
         and (train_labels[i] == test_labels[j] or not same_class)
     )
     found = train_test_duplicates(

@@ -29,7 +29,6 @@ def make_world(trials=60, n_train=30, n_test=25, *, effect=0.5, kinds=None, repe
 
 def double_loop(trials, kinds, train_labels, test_labels, mem, infl, same_class):
     memorized, matrix = memorization(trials, kinds).value, influence(trials, kinds).block()
-    mem, infl = mem - 1e-9, infl - 1e-9  # fractions that equal a threshold may be rounded to either side of it
     found = [
         (-matrix[i, j], i, j)
         for i in range(trials.n_train)
@@ -74,7 +73,7 @@ def test_thresholds_are_met_exactly():
     trials = Trials(np.arange(8), np.zeros(8, np.int16), mask, correct, correct, 1, 1)
     label = np.zeros(1, int)
     assert len(high_influence_pairs(trials, BOTH, label, label, mem=0.25, infl=0.25, permutations=0)) == 1
-    above = 0.25 + 1e-12  # far more than rounding, far less than one trial
+    above = np.nextafter(0.25, 1)
     assert len(high_influence_pairs(trials, BOTH, label, label, mem=0.25, infl=above, permutations=0)) == 0
     assert len(high_influence_pairs(trials, BOTH, label, label, mem=above, infl=0.25, permutations=0)) == 0
 
@@ -103,7 +102,7 @@ def test_chance_is_the_same_selection_from_permuted_masks(kinds, repeats):
         permuted = arms(trials, kinds).permuted(generator(7, "permutation", number))
         matrix = type(influence(trials, kinds))(permuted).block()
         allowed = memorized[:, None] & (train_labels[:, None] == test_labels[None, :])
-        expected.append(int((allowed & (matrix > 0.15 - 1e-9)).sum()))
+        expected.append(int((allowed & (matrix >= 0.15)).sum()))
     assert found.permuted_counts.tolist() == expected
     assert found.expected_by_chance == np.mean(expected)
 

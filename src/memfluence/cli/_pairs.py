@@ -161,8 +161,6 @@ def _cross_fitted(
 ) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
     import numpy as np
 
-    from memfluence.findings import at_least
-
     found = run.cross_fitted_pairs(mem, infl, **options)
     columns = {"label": run.classes[run.label_codes[0][found.train_index]], **vars(found)}
     order = ("train_index", "test_index", "label", "influence", "stderr", "lower", "upper", "memorization")
@@ -175,7 +173,7 @@ def _cross_fitted(
         "test_examples": len(set(found.test_index.tolist())),
         "mean_influence": float(found.influence[estimated].mean()) if estimated.any() else None,
         "mean_influence_selecting": float(found.influence_selecting[estimated].mean()) if estimated.any() else None,
-        "still_above": int(at_least(found.influence, infl).sum()),
+        "still_above": int((found.influence >= infl).sum()),
     }
     lines = [
         f"Each half of the trials selected pairs, {len(found)} in all, and the other half gives their values; a pair"

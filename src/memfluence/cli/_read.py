@@ -75,7 +75,6 @@ def scores(
 ) -> None:
     """Memorization of every training example, with standard errors."""
     from memfluence.exchange import rows, write_table
-    from memfluence.findings import at_least
     from memfluence.runs import open_run
 
     opened = open_run(run, memory=memory)
@@ -96,7 +95,7 @@ def scores(
     values = columns["memorization"]
     correct = outcome == "correct"
     say(
-        f"{len(opened.trials)} trials; {int(at_least(values, 0.25).sum())} of {len(values)} training examples"
+        f"{len(opened.trials)} trials; {int((values >= 0.25).sum())} of {len(values)} training examples"
         f" have memorization >= 0.25. The most memorized:"
         if correct
         else f"{len(opened.trials)} trials; how much keeping an example raises its mean {outcome}. The most:"

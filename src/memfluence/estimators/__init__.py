@@ -31,7 +31,6 @@ from memfluence.estimators.shapley import shapley_values
 from memfluence.estimators.shrunk import ShrunkInfluence, shrunk_influence
 from memfluence.estimators.significance import harmonic, p_values, q_values
 from memfluence.estimators.smoothed import smoothed
-from memfluence.estimators.thresholds import at_least, lowest
 
 __all__ = [
     "ESTIMATORS",
@@ -61,7 +60,6 @@ __all__ = [
     "adjusted_memorization",
     "arms",
     "ask",
-    "at_least",
     "banzhaf_values",
     "c_scores",
     "chosen_influence",
@@ -76,7 +74,6 @@ __all__ = [
     "judge_scores",
     "lemma_bound",
     "lemma_trials",
-    "lowest",
     "mean_utility",
     "memorization",
     "memorization_of",

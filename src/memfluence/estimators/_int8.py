@@ -16,7 +16,6 @@ from memfluence.errors import InputError
 from memfluence.estimators._arms import Arms
 from memfluence.estimators._estimates import Block
 from memfluence.estimators.counts import column_counts
-from memfluence.estimators.thresholds import lowest
 from memfluence.records import Trials
 
 if TYPE_CHECKING:
@@ -34,7 +33,9 @@ class DeviceScan:
     def __init__(self, arms: Arms, device: str) -> None:
         place = _device(device)
         self._arms = arms
-        self._sides = [_Side(trials, place) for trials in arms.parts]
+        self._sides = [
+            _Side(trials, place) for trials in ([arms.in_trials] if arms.shared else [arms.in_trials, arms.out_trials])
+        ]
         self._right_out = column_counts(arms.out_trials.test_correct, arms.n_test)  # (n_test,)
 
     def scan(
@@ -139,8 +140,7 @@ class _Search:
         def tensor(values: Any) -> "torch.Tensor":
             return torch.from_numpy(np.array(values)).to(device)
 
-        self._sides, self._k = sides, k
-        self._threshold = None if threshold is None else lowest(threshold)
+        self._sides, self._k, self._threshold = sides, k, threshold
         self._train = tensor(train)
         self._right = [side.right(tensor(test)) for side in sides]  # (test, trials) int8
         self._in, self._out = tensor(trials_in.astype(float)), tensor(trials_out.astype(float))  # (train,) float64

@@ -41,7 +41,6 @@ from memfluence.estimators.clusters import clustered_difference
 from memfluence.estimators.counts import JointCounter, Method, column_counts, each_tile, kernels, pair_counts
 from memfluence.estimators.intervals import Difference, difference
 from memfluence.estimators.memory import Memory
-from memfluence.estimators.thresholds import at_least
 from memfluence.records import Kind, Trials
 
 __all__ = ["Influence", "Scan", "influence"]
@@ -89,7 +88,7 @@ class Influence(Estimates):
         self.memory = Memory.of(memory)
         self._counters = [
             JointCounter(trials.mask, trials.test_correct, self.n_train, self.n_test, method=method)
-            for trials in arms.parts
+            for trials in ([arms.in_trials] if arms.shared else [arms.in_trials, arms.out_trials])
         ]
         self._correct_out = column_counts(arms.out_trials.test_correct, self.n_test)  # (n_test,)
         self._correct_in = (
@@ -244,7 +243,7 @@ class Influence(Estimates):
         with np.errstate(invalid="ignore"):
             for one in range(len(a)):
                 best = np.minimum(a[one], right_in) / a[one] - np.maximum(0, right_out - kept_out[one]) / b[one]
-                reached |= at_least(best, threshold)
+                reached |= best >= threshold
         return np.asarray(test[reached[which]])
 
     def _difference(self, n_in: np.ndarray, n_out: np.ndarray, train: np.ndarray, test: np.ndarray) -> Difference:

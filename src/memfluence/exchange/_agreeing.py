@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from memfluence.estimators import at_least
 from memfluence.exchange.published import Published
 from memfluence.findings.agreement import INFLUENCE, MEMORIZATION, Agreement, Part, agreement, influence_agreement
 from memfluence.runs import Run
@@ -35,7 +34,7 @@ def influence_curve(
     pairs: thresholds begin there, and the average difference is NaN.
     """
     if isinstance(left, Run) and isinstance(right, Run):
-        memorized = [at_least(side.estimate_memorization(keep).value, mem) for side in (left, right)]
+        memorized = [side.estimate_memorization(keep).value >= mem for side in (left, right)]
         estimates = [side.influence_estimates(keep, memory=memory) for side in (left, right)]
         return influence_agreement(
             estimates[0], estimates[1], (memorized[0], memorized[1]), *left.label_codes, INFLUENCE
@@ -49,7 +48,7 @@ def influence_curve(
 
 def _blocks(run: Run, published: Published, mem: float, keep: float | None, memory: str | int | None) -> Iterator[Part]:
     estimates = run.influence_estimates(keep, memory=memory)
-    ours, theirs = (at_least(found, mem) for found in (run.estimate_memorization(keep).value, published.memorization))
+    ours, theirs = run.estimate_memorization(keep).value >= mem, np.asarray(published.memorization) >= mem
     for train, test, values in published.blocks:
         yield Part(estimates.block(train, test), values, ours[train, None], theirs[train, None])
 
@@ -84,7 +83,7 @@ def pair_set(
         return None
     pairs: set[tuple[int, int]] = set()
     for train, test, values in side.blocks:
-        hits = np.nonzero(at_least(values, infl) & at_least(side.memorization[train], mem)[:, None])
+        hits = np.nonzero((values >= infl) & (side.memorization[train] >= mem)[:, None])
         pairs.update(zip(train[hits[0]].tolist(), test[hits[1]].tolist()))
     return pairs
 

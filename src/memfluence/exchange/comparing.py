@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from memfluence.errors import RunMismatchError
-from memfluence.estimators import at_least
 from memfluence.exchange._agreeing import influence_curve, influence_of, memorization_curve, pair_set
 from memfluence.exchange.finding_again import FoundAgain, found_again
 from memfluence.exchange.published import Published, read_published
@@ -107,7 +106,7 @@ def _operand(given: Run | Path | str) -> Run | Published:
 def _score_summary(published: Published, mem: float) -> dict[str, Any]:
     if published.memorization is None:
         return {}
-    return {"n_train": len(published.memorization), "memorized": int(at_least(published.memorization, mem).sum())}
+    return {"n_train": len(published.memorization), "memorized": int((published.memorization >= mem).sum())}
 
 
 def _check_same_data(left: Run | Published, right: Run | Published) -> None:
@@ -181,7 +180,7 @@ def _agreement(first: np.ndarray, second: np.ndarray, mem: float) -> dict[str, A
 
     known = np.isfinite(first) & np.isfinite(second)
     a, b = first[known], second[known]
-    sets = (at_least(a, mem), at_least(b, mem))
+    sets = (a >= mem, b >= mem)
     either = int((sets[0] | sets[1]).sum())
     varies = len(a) > 1 and a.std() > 0 and b.std() > 0
     return {

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from memfluence.estimators import at_least
 from memfluence.exchange.published import Published
 from memfluence.exchange.tables import rows as as_rows
 from memfluence.runs import Run
@@ -89,5 +88,5 @@ def found_again(
         memorization=memorization,
         rank=rank,
         class_size=size,
-        found=at_least(here.value, infl) & at_least(memorization, mem),
+        found=(here.value >= infl) & (memorization >= mem),
     )

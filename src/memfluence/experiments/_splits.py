@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators import Arms, Influence, Memory, arms, at_least, memorization_of
+from memfluence.estimators import Arms, Influence, Memory, arms, memorization_of
 from memfluence.experiments._checks import LEAST_TRIALS
 from memfluence.findings.agreement import (
     INFLUENCE,
@@ -128,7 +128,7 @@ def compared(
     With `permuted`, their arms have permuted masks, and whom they find memorized is kept.
     """
     estimates = [Influence(side.arms, memory=memory) for side in (first, second)]
-    memorized = (at_least(first.memorization, mem), at_least(second.memorization, mem))
+    memorized = (first.memorization >= mem, second.memorization >= mem)
     codes, levels = first.run.label_codes, np.union1d(INFLUENCE, [infl])
     same, *every = (
         influence_agreement(estimates[0], estimates[1], memorized, *codes, levels, same_class=same_class)

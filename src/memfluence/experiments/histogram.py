@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators import at_least
 from memfluence.experiments._checks import check_trials
 from memfluence.experiments._result import Result, about
 from memfluence.experiments._statistics import spread
@@ -77,10 +76,10 @@ def summarize(
     numbers = {
         **pairs.summary,
         "test_share": pairs.summary["test_examples"] / run.info.n_test,
-        "share_below_strong": float((~at_least(pairs.influence, STRONG)).mean()),
+        "share_below_strong": float((pairs.influence < STRONG).mean()),
         "mean_influence": float(pairs.influence.mean()),
         "by_chance": spread([len(values) for values in chance]),
-        "by_chance_strong": spread([int(at_least(values, STRONG).sum()) for values in chance]),
+        "by_chance_strong": spread([int((values >= STRONG).sum()) for values in chance]),
     }
     if resamples:
         stability = run.pair_stability(mem, infl, same_class=same_class, keep=keep, resamples=resamples, seed=seed)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators import at_least, memorization
+from memfluence.estimators import memorization
 from memfluence.experiments._checks import check_same_data, check_trials
 from memfluence.experiments._result import Result, about
 from memfluence.experiments._splits import of_keep
@@ -81,7 +81,7 @@ def summarize(
     part = Part(memorized["network"], memorized["linear"], np.asarray(True), np.asarray(True))
     curves = {"memorization": agreement([part], MEMORIZATION)}
     for name, allowed in (
-        ("influence of memorized", tuple(at_least(values, mem) for values in memorized.values())),
+        ("influence of memorized", tuple(values >= mem for values in memorized.values())),
         ("influence", (known[0], known[1])),
     ):
         curves[name] = influence_agreement(
@@ -120,7 +120,7 @@ def _side(trials: Trials, memorized: np.ndarray, mem: float) -> dict[str, Any]:
     return {
         "trials": len(trials),
         "test_accuracy": spread(accuracy),
-        "memorized": int(at_least(memorized, mem).sum()),
+        "memorized": int((memorized >= mem).sum()),
         "largest_memorization": float(np.nanmax(memorized)),
     }
 

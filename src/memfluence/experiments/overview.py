@@ -7,7 +7,7 @@ takes others below it, and with few trials there are more of the first.
 
 import numpy as np
 
-from memfluence.estimators import at_least, memorization
+from memfluence.estimators import memorization
 from memfluence.experiments._checks import check_trials
 from memfluence.experiments._result import Result, about
 from memfluence.experiments._statistics import BLOCKS, jackknife, spread
@@ -25,7 +25,7 @@ def summarize(run: Run, *, mem: float = 0.25, infl: float = 0.15) -> Result:
     trials, kinds = run.trials, run.info.kinds
 
     def memorized(which: np.ndarray) -> int:
-        return int(at_least(memorization(trials.select(which), kinds).value, mem).sum())
+        return int((memorization(trials.select(which), kinds).value >= mem).sum())
 
     blocks = trials.numbers // trials.cluster % BLOCKS
     numbers = {

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators import at_least
 from memfluence.experiments._checks import check_trials
 from memfluence.experiments._looking import in_words, pictures
 from memfluence.experiments._result import Result, about
@@ -74,7 +73,7 @@ def summarize(
                     "test_class": data.class_names[codes[1][test]],
                     "influence": float(found.value[k]),
                     "stderr": float(found.stderr[k]),
-                    "selected": bool(at_least(found.value[k], infl)),
+                    "selected": bool(found.value[k] >= infl),
                 }
                 for k, test in enumerate(best.tolist())
             ]

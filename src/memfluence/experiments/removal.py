@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators import at_least
 from memfluence.experiments._checks import check_classes, check_repeats, check_trials, warn
 from memfluence.experiments._result import Result, about
 from memfluence.experiments._retraining import Retraining, blocks, correct_by_trial
@@ -57,7 +56,7 @@ def plan(
     check_repeats(repeats)
     value = run.estimate_memorization(keep).value  # (n_train,)
     chosen = sorted({*(_checked(one) for one in thresholds), _checked(mem)})
-    counts = {one: int(at_least(value, one).sum()) for one in chosen}
+    counts = {one: int((value >= one).sum()) for one in chosen}
     used = [one for one in chosen if counts[one]]
     if not used:
         raise InputError(
@@ -69,7 +68,7 @@ def plan(
     emptied: dict[str, list[str]] = {}
     left = {}  # threshold: (n_train,) bool, what is kept; what is not estimated (NaN) is
     for threshold in used:
-        left[threshold] = ~at_least(value, threshold)
+        left[threshold] = ~(value >= threshold)
         emptied[f"{threshold:g}"] = check_classes(run, left[threshold], f"memorized at {threshold:g} or above")
     masks: list[np.ndarray] = []
     purposes: list[dict[str, Any]] = []

@@ -1,6 +1,5 @@
 """What to look at: findings that people act on, selected from the estimates, and how far to trust the selection."""
 
-from memfluence.estimators import at_least
 from memfluence.findings.cross_fit import CrossFit, cross_fitted_pairs
 from memfluence.findings.duplicates import Duplicates, train_test_duplicates
 from memfluence.findings.groups import GroupScores, group_scores, group_trials
@@ -18,7 +17,6 @@ __all__ = [
     "Mislabels",
     "Pairs",
     "Stability",
-    "at_least",
     "cross_fitted_pairs",
     "group_scores",
     "group_trials",

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators import Arms, Block, Influence, Memory, at_least, class_members, memorization_of, p_values
+from memfluence.estimators import Arms, Block, Influence, Memory, class_members, memorization_of, p_values
 
 __all__ = ["check_error_control", "p_value_bound", "select", "significant", "tested_blocks"]
 
@@ -42,7 +42,7 @@ def select(
 ) -> tuple[Influence, np.ndarray, np.ndarray]:
     """The whole selection by thresholds: (estimates, train, test)."""
     estimates = Influence(arms, memory=memory)
-    memorized = np.flatnonzero(at_least(memorization_of(arms).value, mem))  # NaN is never at least anything
+    memorized = np.flatnonzero(memorization_of(arms).value >= mem)  # NaN is never at least anything
     return estimates, *estimates.at_least(infl, tested_blocks(memorized, train_labels, test_labels, same_class))
 
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from memfluence.estimators import Influence, lowest
+from memfluence.estimators import Influence
 from memfluence.findings._selection import tested_blocks
 
 __all__ = ["INFLUENCE", "MEMORIZATION", "Agreement", "Part", "agreement", "influence_agreement"]
@@ -61,8 +61,7 @@ class Agreement:
 
 def agreement(parts: Iterable[Part], thresholds: Sequence[float] | np.ndarray) -> Agreement:
     """Count over all parts; thresholds are ascending."""
-    given = np.asarray(thresholds, dtype=float)  # (thresholds,)
-    levels = lowest(given)  # (thresholds,)
+    levels = np.asarray(thresholds, dtype=float)  # (thresholds,)
     bins = len(levels) + 1  # an estimate is in bin k if it reaches the first k thresholds
     counts, gaps = np.zeros((4, bins), dtype=np.int64), np.zeros(bins)
     for first, second, first_may, second_may in parts:
@@ -79,7 +78,7 @@ def agreement(parts: Iterable[Part], thresholds: Sequence[float] | np.ndarray) -
         gaps += np.bincount(reach[3], weights=gap[known], minlength=bins)
     one, other, shared, either = _from_above(counts)
     total = _from_above(gaps)
-    return Agreement(given, one, other, shared, np.where(either > 0, total / np.maximum(either, 1), np.nan))
+    return Agreement(levels, one, other, shared, np.where(either > 0, total / np.maximum(either, 1), np.nan))
 
 
 def influence_agreement(

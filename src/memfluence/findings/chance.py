@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators import Influence, Memory, arms, at_least, memorization_of
+from memfluence.estimators import Influence, Memory, arms, memorization_of
 from memfluence.findings._selection import tested_blocks
 from memfluence.records import Kind, Trials
 from memfluence.seeding import generator
@@ -35,7 +35,7 @@ def influences_by_chance(
     if permutations < 0:
         raise InputError(f"The number of permutations must be 0 or more. Got {permutations} instead.")
     chosen = arms(trials, kinds, keep)
-    memorized = np.flatnonzero(at_least(memorization_of(chosen).value, mem))
+    memorized = np.flatnonzero(memorization_of(chosen).value >= mem)
     blocks = list(tested_blocks(memorized, train_labels, test_labels, same_class))
     found = []
     for number in range(permutations):

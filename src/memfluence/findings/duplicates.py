@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators import Influence, Memory, arms, at_least, class_members, memorization_of
+from memfluence.estimators import Influence, Memory, arms, class_members, memorization_of
 from memfluence.estimators.counts import bits_at
 from memfluence.records import Kind, Trials
 from memfluence.seeding import generator
@@ -85,7 +85,7 @@ def train_test_duplicates(
             raise InputError(f"The '{name}' threshold must be between -1 and 1. Got {threshold!r} instead.")
     chosen = arms(trials, kinds, keep)
     memorized = memorization_of(chosen).value  # (n_train,)
-    candidates = np.flatnonzero(at_least(memorized, mem))  # NaN is never at least anything
+    candidates = np.flatnonzero(memorized >= mem)  # NaN is never at least anything
     blocks = [(candidates, np.arange(len(test_labels)))]
     if same_class:
         members = class_members(train_labels[candidates], test_labels)

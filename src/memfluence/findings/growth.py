@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators import Arms, Influence, Memory, arms, at_least, lemma_bound, lemma_trials, memorization_of
+from memfluence.estimators import Arms, Influence, Memory, arms, lemma_bound, lemma_trials, memorization_of
 from memfluence.findings._selection import tested_blocks
 from memfluence.findings.prediction import fit_pairs
 from memfluence.records import Kind, Trials
@@ -101,9 +101,7 @@ def _for_stderr(
     """`at_most`: the largest variance that an estimate can have, times trials, with the expected number in each arm."""
     memorized = memorization_of(estimates.arms)
     errors = memorized.stderr[np.isfinite(memorized.stderr)]
-    tested = [
-        (np.intersect1d(some, np.flatnonzero(at_least(memorized.value, mem))), columns) for some, columns in blocks
-    ]
+    tested = [(np.intersect1d(some, np.flatnonzero(memorized.value >= mem)), columns) for some, columns in blocks]
     of_pairs = estimates.at(*estimates.at_least(infl, tested)).stderr
 
     def needed(error: float) -> int:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators import Influence, Memory, arms, at_least, memorization_of
+from memfluence.estimators import Influence, Memory, arms, memorization_of
 from memfluence.findings._selection import tested_blocks
 from memfluence.findings.cross_fit import halves
 from memfluence.findings.prediction import fit_pairs
@@ -78,7 +78,7 @@ def pair_stability(
     selected, means = [], []
     for number in range(resamples):
         again = arms(halves(trials, seed, number + 1)[0], kinds, keep)
-        memorized = at_least(memorization_of(again).value, mem)  # (n_train,)
+        memorized = memorization_of(again).value >= mem  # (n_train,)
         once_more = Influence(again, memory=cap)
         pairs: list[np.ndarray] = [np.empty(0, np.int64)]
         values_of: list[np.ndarray] = [np.empty(0)]

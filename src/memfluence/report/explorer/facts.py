@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memfluence.estimators import Memorization, at_least
+from memfluence.estimators import Memorization
 from memfluence.estimators.counts import column_counts
 from memfluence.report._examples import INFLUENCE, MEMORIZED
 from memfluence.report._histogram import histogram
@@ -40,7 +40,7 @@ def facts_of(run: "Run", keep: float | None, scores: Memorization, pairs: "Pairs
     """Counts, accuracies, the histogram and how sure it all is; what is not known is None."""
     arms = run.influence_estimates(keep).arms
     known = ~np.isnan(scores.value)
-    memorized = at_least(scores.value, MEMORIZED)  # NaN is never at least anything
+    memorized = scores.value >= MEMORIZED  # NaN is never at least anything
     bins = histogram(scores.value)
     return {
         "trials": sum(map(len, arms.parts)),
