@@ -123,16 +123,27 @@ def _full_adder(context: Any, builder: Any, a: Any, b: Any, c: Any) -> tuple[Any
     return builder.xor(differ, c), builder.or_(builder.and_(differ, c), builder.and_(a, b))
 
 
-def _add_rows(typing_context: Any, rows: Any, offsets: Any, groups: Any, planes: Any) -> Any:
-    """Add up groups of 16 rows, 512 bits each, whose offsets in bytes are listed, into 16 planes; all are addresses.
+def _address(context: Any, builder: Any, signature: Any, arguments: Any, which: int) -> Any:
+    """Where the elements of an array argument begin.
 
-    Written as vector instructions, so that the planes stay in registers: no compiler proves that rows chosen at run
-    time do not overlap them.
+    Kernels hand over arrays, never addresses: Numba frees an array after its last mention, not after its last use.
+    """
+    array = context.make_array(signature.args[which])(context, builder, arguments[which])
+    return builder.ptrtoint(array.data, ir.IntType(64))
+
+
+def _add_rows(typing_context: Any, rows: Any, offsets: Any, first: Any, groups: Any, planes: Any) -> Any:
+    """Add up groups of 16 rows, 512 bits each, into 16 planes.
+
+    The rows' offsets in bytes are listed from place `first` on. Written as vector instructions, so that the planes
+    stay in registers: no compiler proves that rows chosen at run time do not overlap them.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        rows, offsets, groups, planes = arguments
+        rows, listed, planes = (_address(context, builder, signature, arguments, which) for which in (0, 1, 4))
+        _, _, first, groups, _ = arguments
         i64 = groups.type
+        offsets = builder.add(listed, builder.mul(first, i64(4)))
         zero = _VECTOR(None)  # all bits 0
         totals = [_cgutils.alloca_once_value(builder, zero) for _ in range(LEVELS)]
         over = _cgutils.alloca_once(builder, _VECTOR)
@@ -168,15 +179,16 @@ def _add_rows(typing_context: Any, rows: Any, offsets: Any, groups: Any, planes:
             _store(builder, builder.load(total), builder.add(planes, i64(64 * level)))
         return context.get_dummy_value()
 
-    return types.void(*[types.uint64] * 4), generate
+    return types.void(rows, offsets, types.int64, types.int64, planes), generate
 
 
-def _to_bytes(typing_context: Any, planes: Any, found: Any) -> Any:
-    """Eight planes of 512 bits as 512 bytes, whose binary digits they hold; both are addresses."""
+def _to_bytes(typing_context: Any, planes: Any, level: Any, found: Any) -> Any:
+    """Eight planes of 512 bits, from `level` on, as 512 bytes, whose binary digits they hold."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        planes, found = arguments
+        planes, found = (_address(context, builder, signature, arguments, which) for which in (0, 2))
         i64, i8 = planes.type, ir.IntType(8)
+        planes = builder.add(planes, builder.mul(arguments[1], i64(BLOCK // 8)))
         for word in range(BLOCK // 64):
             total = ir.Constant(ir.VectorType(i8, 64), None)
             for level in range(8):
@@ -187,7 +199,7 @@ def _to_bytes(typing_context: Any, planes: Any, found: Any) -> Any:
             builder.store(total, builder.inttoptr(builder.add(found, i64(64 * word)), total.type.as_pointer()), align=8)
         return context.get_dummy_value()
 
-    return types.void(types.uint64, types.uint64), generate
+    return types.void(planes, types.int64, found), generate
 
 
 ones, zeros_below = _intrinsic(_count_ones), _intrinsic(_count_trailing_zeros)

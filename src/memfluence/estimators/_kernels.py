@@ -46,18 +46,16 @@ def count_minority(panel, listed, starts, wrong, kept, place, counts):  # type: 
     lanes = counts.shape[1]
     planes = np.empty(LEVELS * BLOCK // 64, np.uint64)  # counters, one plane per binary digit
     low, high = np.zeros(BLOCK, np.uint8), np.zeros(BLOCK, np.uint8)
-    digits = np.uint64(planes.ctypes.data)
     for block in range(panel.shape[0]):
-        rows = np.uint64(panel[block].ctypes.data)
+        rows = panel[block]
         first = block * BLOCK
         here = min(BLOCK, lanes - first)
         for j in range(len(starts) - 1):
-            listed_here = np.uint64(listed.ctypes.data) + np.uint64(4 * starts[j])
             groups = (starts[j + 1] - starts[j]) // GROUP
-            add_rows(rows, listed_here, np.uint64(groups), digits)
-            to_bytes(digits, np.uint64(low.ctypes.data))
+            add_rows(rows, listed, starts[j], groups, planes)
+            to_bytes(planes, 0, low)
             if groups * GROUP > 255:
-                to_bytes(digits + np.uint64(BLOCK), np.uint64(high.ctypes.data))
+                to_bytes(planes, 8, high)
             else:
                 high[:] = 0
             row = counts[place[j], first : first + here]
