@@ -9,7 +9,8 @@ several rounds through all engines. For Ray also with one group a task, as when 
 groups are handed out together, as the engine does by itself.
 
 Trials per second are of a learner that waits 20 ms a trial, which shows what the engine allows whatever else the
-machine does, and of the built-in mlp on digits, which needs the cores; timed in the same way, the best of the rounds.
+machine does, and of the built-in mlp on digits, which needs the cores; from when a tenth is done, by the times at
+which workers finished each trial, the best of the rounds.
 The Ray cluster is one node of two CPUs on this machine. Prints a table, saves JSON and draws the figure of
 docs/scaling.md.
 """
@@ -39,7 +40,7 @@ from memfluence.records import Outcome, Trial
 
 GROUP = 32
 WAIT = 0.02  # seconds a trial
-BURST = 0.01  # seconds in which we hear of a group
+BURST = 0.01  # seconds in which a group that is done at once is heard of
 WAYS = [  # engine, workers, one group a task
     ("local", 1, False),
     ("processes", 1, False),
@@ -105,15 +106,21 @@ class Clock:
     def stop(self) -> None: ...
 
 
-def timed(dataset: Any, learner: Any, trials: int, engine: str, workers: int) -> tuple[float, float]:
-    """Seconds per trial, and seconds to the first one."""
+def timed(dataset: Any, learner: Any, trials: int, engine: str, workers: int) -> tuple[float, float, float]:
+    """Seconds per trial until all are stored, seconds to the first, and trials per second as workers finish them."""
     with tempfile.TemporaryDirectory() as directory:
         out, clock = Path(directory) / "run", Clock()
         how = {"engine": engine, "workers": workers, "device": "cpu", "out": out, "progress": clock}
-        mf.run(dataset, learner=learner, trials=trials, **how)
-    begun = clock.done[trials // 10]
-    later = sum(when > begun + BURST for when in clock.done)  # groups come in bursts: not those that came with it
-    return (clock.last - begun) / later, clock.done[0] - clock.began
+        run = mf.run(dataset, learner=learner, trials=trials, **how)
+        finished = np.sort(run.store.scan(["finished"]).details["finished"])  # by the workers' clocks, which are one
+    begun, later = _after(np.array(clock.done), trials // 10)
+    first, rest = _after(finished, trials // 10)
+    return (clock.last - begun) / later, clock.done[0] - clock.began, rest / (finished[-1] - first)
+
+
+def _after(times: np.ndarray, place: int) -> tuple[float, int]:
+    """The time at a place, and how many came after it; groups come in bursts: not those that came with it."""
+    return times[place], int((times > times[place] + BURST).sum())
 
 
 def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
@@ -122,24 +129,24 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     x, y = rng.normal(size=(2000, 4)), np.arange(2000) % 2
     data = x[:1000], y[:1000], x[1000:], y[1000:]
     usual = ray_engine._SHORTEST, ray_engine._LONGEST
-    nothing: list[list[tuple[float, float]]] = [[] for _ in WAYS]
+    nothing: list[list[tuple[float, float, float]]] = [[] for _ in WAYS]
     rates: dict[str, list[list[float]]] = {name: [[] for _ in WAYS] for name in ("waiting", "mlp")}
     for round_ in range(options.repeats):
         for number, (engine, workers, alone) in enumerate(WAYS):
             ray_engine._SHORTEST, ray_engine._LONGEST = (0.0, 0.0) if alone else usual
             nothing[number].append(timed(data, Nothing(), options.nothing, engine, workers))
             if not alone:
-                rates["waiting"][number].append(1 / timed(data, Waiting(), options.trials, engine, workers)[0])
-                rates["mlp"][number].append(1 / timed("digits", "mlp", options.trials, engine, workers)[0])
+                rates["waiting"][number].append(timed(data, Waiting(), options.trials, engine, workers)[2])
+                rates["mlp"][number].append(timed("digits", "mlp", options.trials, engine, workers)[2])
         print(f"round {round_ + 1} of {options.repeats}, load {os.getloadavg()[0]:.1f}", flush=True)
     return [
         {
             "engine": engine,
             "workers": workers,
             "one_group_a_task": alone,
-            "overhead_ms_per_trial": 1000 * statistics.median(slope for slope, _ in nothing[number]),
-            "overhead_ms_per_trial_largest": 1000 * max(slope for slope, _ in nothing[number]),
-            "start_seconds": statistics.median(start for _, start in nothing[number]),
+            "overhead_ms_per_trial": 1000 * statistics.median(slope for slope, _, _ in nothing[number]),
+            "overhead_ms_per_trial_largest": 1000 * max(slope for slope, _, _ in nothing[number]),
+            "start_seconds": statistics.median(start for _, start, _ in nothing[number]),
             **{f"{name}_trials_per_second": max(found[number], default=None) for name, found in rates.items()},
         }
         for number, (engine, workers, alone) in enumerate(WAYS)

@@ -5,7 +5,8 @@
 Runs them on two workers and watches the driver's memory; then times `memfluence status` (the whole command, from the
 shell) and opening the run, before and after `memfluence compact`. As a worker that trains slowly writes a segment a
 minute, a copy of the run in segments of 100 trials stands for weeks of work: it is timed, too, and compacted by
-processes that are killed at random until one is let through. Not a trial may be missing at any of these moments.
+processes that are killed after random numbers of changes on the disk, until one is let through. Not a trial may be
+missing at any of these moments.
 
 "cold" is `status` without its index, which then reads and verifies every segment; "warm" is once more. Times are on
 the wall and of the processors, which says more on a shared machine. Prints all figures, saves them as JSON, and ends
@@ -115,22 +116,19 @@ def shattered(here: Path, run: str, out: str) -> None:
 
 
 def compacted(here: Path, run: str, trials: int, kills: int, chance: random.Random) -> dict[str, Any]:
-    """Kill `compact` at random moments, look each time, then let one through."""
+    """Kill `compact` after random numbers of changes on the disk, look each time, then let one through."""
     from memfluence.store import TrialStore
 
-    store = TrialStore.open(here / run)
+    store, folder = TrialStore.open(here / run), here / run / "trials"
     lost = in_the_middle = 0
-    takes = 2.0
-    for _ in range(kills):
+    for left in range(kills, 0, -1):
+        before = set(folder.iterdir())
+        changes = chance.randint(1, max(1, len(before) // (left + 1)))  # so that there is some work left for all kills
         process = subprocess.Popen(command("compact", run), cwd=here, stdout=subprocess.DEVNULL)
-        try:
-            process.wait(chance.uniform(0.3, takes))
-            break  # it came to its end
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-        in_the_middle += 1
-        takes *= 1.3  # so that the end is reached, too
+        while process.poll() is None and len(before.symmetric_difference(folder.iterdir())) < changes:
+            pass
+        process.send_signal(signal.SIGKILL)
+        in_the_middle += process.wait() == -signal.SIGKILL
         lost = max(lost, trials - len(store.scan().numbers))
     seconds, _ = timed("compact", run, cwd=here)
     return {"killed": in_the_middle, "lost": lost, "to_the_end": seconds}

@@ -20,6 +20,7 @@ def test_many_trials_are_there_whatever_happens_to_compact(tmp_path: Path, soak:
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     found = json.loads(out.read_text())
     assert found["lost"] == 0
+    assert found["compact"]["killed"] > 0
     assert found["same_scores"]
     assert found["verify"]["clean"]
     assert found["small_segments"]["segments"] >= trials // 100
