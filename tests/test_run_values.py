@@ -6,10 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import hypergeom
 
 import memfluence as mf
 from memfluence.cli import main
 from memfluence.errors import InputError
+from memfluence.estimators.intervals import difference
+from memfluence.run_values import clear_by_chance
 
 DATA = "longtail?n_train=40&n_test=30&n_classes=3&seed=1"
 
@@ -160,13 +163,31 @@ def test_the_profile_of_a_test_example(runs: dict[str, mf.Run], capsys: pytest.C
     np.testing.assert_allclose(mf.profile(run, 4, outcome=right.astype(float))["influence"], table["influence"])
     found = json.loads(command(capsys, "profile", str(run.path), "4", "--json"))
     assert [row["index"] for row in found["train"]] == order.tolist()
-    assert found["clear"] == {
-        "helpful": int((table["lower"] > 0).sum()),
-        "harmful": int((table["upper"] < 0).sum()),
-        "expected_by_chance": 1.0,
-    }
+    clear = found["clear"]
+    assert clear["helpful"] == int((table["lower"] > 0).sum())
+    assert clear["harmful"] == int((table["upper"] < 0).sum())
+    assert clear["expected_by_chance"] == clear_by_chance(run, 4)
     assert len(command(capsys, "profile", str(run.path), "4", "--top", "3").splitlines()) == 1 + 1 + 6 + 1
     assert "indices from 0 to 29" in command(capsys, "profile", str(run.path), "30", code=2)
+
+
+def test_chance_in_a_profile_is_that_of_shuffled_outcomes(runs: dict[str, mf.Run]) -> None:
+    """Which of the kept trials are right is hypergeometric then; the number of clear intervals follows exactly."""
+    run = runs["fixed"]
+    mask, right = bits(run)
+    for test in (int(right.mean(axis=0).argmax()), int(np.abs(right.mean(axis=0) - 0.5).argmin())):
+        n_right, expected = int(right[:, test].sum()), np.zeros(2)
+        for kept in mask.sum(axis=0).tolist():
+            both = np.arange(max(0, kept + n_right - 120), min(kept, n_right) + 1)
+            found = difference(both, kept, n_right - both, 120 - kept)
+            chance = hypergeom(120, n_right, kept).pmf(both)
+            expected += [chance[found.lower > 0].sum(), chance[found.upper < 0].sum()]
+        counted = clear_by_chance(run, test, permutations=400)
+        # A permutation's count has a standard deviation of about 1, so the mean of 400 one of 0.05.
+        assert np.abs([counted["helpful"], counted["harmful"]] - expected).max() < 0.25
+        assert expected.max() < 0.1 * 40
+        as_numbers = clear_by_chance(run, test, outcome=right.astype(float), permutations=20)
+        assert set(as_numbers) == {"helpful", "harmful"}
 
 
 def test_datamodels_of_a_run(runs: dict[str, mf.Run], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

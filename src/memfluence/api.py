@@ -21,7 +21,7 @@ def run(
     settings: Mapping[str, str] | None = None,
     trials: int | None = None,
     keep: float | Iterable[float] | None = None,
-    design: str = "fixed",
+    design: str | None = None,
     masks: Any = None,
     groups: Any = None,
     seed: int = 0,
@@ -45,7 +45,8 @@ def run(
     or a URI (s3://bucket/run); an equal run that is there is resumed, a different one is refused.
 
     `groups` keeps or leaves out whole groups: an array of one value per training example, a .npy file of one, "class",
-    or the name of an attribute of the data; `keep` is then the fraction of the groups.
+    or the name of an attribute of the data; `keep` is then the fraction of the groups. `design` is "fixed" unless one
+    is named, with groups "lemma" (if `keep` leaves two or more).
 
     Networks that take long to train are checkpointed within the trial every `checkpoint_every` seconds and at Ctrl-C,
     and go on from there with the same result; 0 turns that off.

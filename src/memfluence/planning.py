@@ -31,7 +31,7 @@ def plan(
     settings: dict[str, str] | None = None,
     trials: int | None = None,
     keep: float | Iterable[float] | None = None,
-    design: str = "fixed",
+    design: str | None = None,
     groups: Any = None,
     seed: int = 0,
     workers: int = 1,

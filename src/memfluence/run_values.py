@@ -14,7 +14,9 @@ from memfluence.errors import InputError, MemfluenceWarning
 from memfluence.estimators import (
     Datamodels,
     Difference,
+    Influence,
     Judgement,
+    RealInfluence,
     Values,
     arms,
     banzhaf_values,
@@ -30,6 +32,7 @@ from memfluence.estimators import datamodels as fit_datamodels
 from memfluence.npzfiles import is_npy, open_npz, read_npy
 from memfluence.records import Trials
 from memfluence.runs import Run
+from memfluence.seeding import generator
 from memfluence.store import unpack
 
 if TYPE_CHECKING:
@@ -158,17 +161,39 @@ def profile_columns(
     run: Run, test: int, *, outcome: str | np.ndarray = "correct", keep: float | None = None
 ) -> dict[str, np.ndarray]:
     """The columns of `profile`."""
-    one = chosen_tests(run.info.n_test, [test])
-    found: Difference
-    if isinstance(outcome, str) and outcome == "correct":
-        found = run.influence_estimates(keep).block_with_errors(test=one)
-    else:
-        recorded = recorded_outcome(run.store, run.trials, outcome, "test", run.memory)
-        estimates = real_influence(run.trials, run.info.kinds, recorded, keep, memory=run.memory)
-        found = estimates.block_with_errors(test=one)
+    found = _profile_estimates(run, outcome, keep).block_with_errors(test=chosen_tests(run.info.n_test, [test]))
     flat = Difference(*(part[:, 0] for part in (found.value, found.stderr, found.lower, found.upper)))
     order = np.argsort(-flat.value, kind="stable")  # NaN last
     return {name: column[order] for name, column in {**_who(run), **_errors("influence", flat)}.items()}
+
+
+def clear_by_chance(
+    run: Run,
+    test: int,
+    *,
+    outcome: str | np.ndarray = "correct",
+    keep: float | None = None,
+    permutations: int = 20,
+    seed: int = 0,
+) -> dict[str, float]:
+    """How many 95% intervals of a profile leave out 0 on either side by chance alone: the mean over permuted masks.
+
+    Not a fortieth of them: where nearly all models are right, or wrong, intervals are wider than they would need to be.
+    """
+    one, estimates = chosen_tests(run.info.n_test, [test]), _profile_estimates(run, outcome, keep)
+    helpful = harmful = 0
+    for number in range(permutations):
+        found = estimates.permuted(generator(seed, "permutation", number)).block_with_errors(test=one)
+        helpful += int((found.lower > 0).sum())
+        harmful += int((found.upper < 0).sum())
+    return {"helpful": helpful / permutations, "harmful": harmful / permutations}
+
+
+def _profile_estimates(run: Run, outcome: str | np.ndarray, keep: float | None) -> Influence | RealInfluence:
+    if isinstance(outcome, str) and outcome == "correct":
+        return run.influence_estimates(keep)
+    recorded = recorded_outcome(run.store, run.trials, outcome, "test", run.memory)
+    return real_influence(run.trials, run.info.kinds, recorded, keep, memory=run.memory)
 
 
 def judge(

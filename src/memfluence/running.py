@@ -63,7 +63,7 @@ def prepare(
     settings: Mapping[str, str] | None = None,
     trials: int | None = None,
     keep: float | Iterable[float] | None = None,
-    design: str = "fixed",
+    design: str | None = None,
     masks: Any = None,
     known_by: int | None = None,
     groups: Any = None,
@@ -76,7 +76,7 @@ def prepare(
 ) -> Campaign:
     """Check everything that can be checked without training. `known_by`: see `designs.make`."""
     wanted = None if trials is None else checked_integer("trials", trials, 1, MOST_TRIALS)
-    if keep is not None and (name := design.partition(":")[0]) in ("explicit", "uniform"):
+    if keep is not None and (name := (design or "").partition(":")[0]) in ("explicit", "uniform"):
         has = "masks" if name == "explicit" else "sizes of subsets"
         raise DesignError(f"The {name} design has its {has} already; leave out keep.")
     data = as_dataset(dataset)
@@ -84,10 +84,11 @@ def prepare(
     grouped = None
     if groups is not None:
         grouped = designs.groups_from(groups, data.n_train, data.attributes, data.labels("train"))
+    keep = DEFAULT_KEEP if keep is None else keep
     made = designs.make(
-        design,
+        design or designs.usual(grouped, keep),
         n_train=data.n_train,
-        keep=DEFAULT_KEEP if keep is None else keep,
+        keep=keep,
         seed=checked_integer("seed", seed, 0, 2**63 - 1),
         masks=masks,
         known_by=known_by,

@@ -97,6 +97,7 @@ def test_random_subsets_agree_within_their_errors(tmp_path: Path) -> None:
         DATA,
         learner=KNeighborsClassifier(1),
         keep=KEPT / N_GROUPS,
+        design="fixed",
         groups=GROUP,
         trials=400,
         out=tmp_path / "run",
@@ -111,6 +112,48 @@ def test_random_subsets_agree_within_their_errors(tmp_path: Path) -> None:
     assert np.abs((errors.value - infl) / errors.stderr).max() < 4.5
     example = run.influence(train=[int(np.flatnonzero(GROUP == 3)[0])])
     np.testing.assert_array_equal(example[0], errors.value[3])  # a member stands for its group
+
+
+@pytest.mark.filterwarnings("ignore:.*trial.* failed:memfluence.errors.MemfluenceWarning")  # those that keep no group
+def test_what_groups_add_is_against_models_without_them_unless_said_otherwise(tmp_path: Path) -> None:
+    """Under the fixed design gains sum to 0 whatever groups are worth; the default compares m groups with m - 1."""
+    rng = np.random.default_rng(0)
+    classes, tests = np.arange(36) % N_GROUPS, np.arange(60) % N_GROUPS
+    x_train, x_test = (rng.normal(size=(len(y), N_GROUPS)) + 2 * np.eye(N_GROUPS)[y] for y in (classes, tests))
+    worth = {}
+    for size in (KEPT - 1, KEPT):
+        for kept in itertools.combinations(range(N_GROUPS), size):
+            rows = np.isin(classes, kept)
+            model = KNeighborsClassifier(1).fit(x_train[rows], classes[rows])
+            worth[kept] = float((model.predict(x_test) == tests).mean())
+    adds = [
+        np.mean([worth[kept] for kept in worth if len(kept) == KEPT and g in kept])
+        - np.mean([worth[kept] for kept in worth if len(kept) == KEPT - 1 and g not in kept])
+        for g in range(N_GROUPS)
+    ]
+    data, options = (x_train, classes, x_test, tests), {"groups": "class", "keep": KEPT / N_GROUPS, "progress": False}
+    options["learner"] = KNeighborsClassifier(1)
+    usual = mf.run(data, trials=600, out=tmp_path / "usual", **options)
+    found = usual.find_groups()
+    assert usual.info.plan is not None
+    assert usual.info.plan["design"] == "lemma"
+    assert not found.relative
+    assert (np.abs(found.accuracy.value - adds) < 4 * found.accuracy.stderr).all()
+    assert sum(adds) > 0.3
+    for design, relative in (("fixed", True), ("balanced:6", True), ("bernoulli", False)):
+        some = mf.run(data, trials=200, design=design, out=tmp_path / design[:5], **options).find_groups()
+        assert some.relative == relative
+        if relative:
+            assert abs(some.accuracy.value.sum()) < 0.01
+
+
+def test_two_groups_have_no_smaller_subset(tmp_path: Path) -> None:
+    run = mf.run(
+        DATA, learner=KNeighborsClassifier(1), groups=GROUP % 2, trials=10, out=tmp_path / "run", progress=False
+    )
+    assert run.info.plan is not None
+    assert run.info.plan["design"] == "fixed"
+    assert run.find_groups().relative
 
 
 def test_a_run_with_other_groups_is_another_run(tmp_path: Path) -> None:

@@ -214,13 +214,14 @@ def groups(
     from memfluence.runs import open_run
 
     opened = open_run(run, memory=memory)
-    columns = opened.find_groups(keep).columns()
+    found = opened.find_groups(keep)
+    columns = found.columns()
     if out is not None:
         write_table(columns, out)
     if influence is not None:
         write_table(opened.group_influence_columns(keep), influence)
     if json:
-        as_json({"trials": len(opened.trials), "groups": rows(columns)})
+        as_json({"trials": len(opened.trials), "relative": found.relative, "groups": rows(columns)})
         return
     say(f"{len(opened.trials)} trials; the groups that add most to the test accuracy:")
     order = (-columns["test_accuracy_gain"]).argsort(kind="stable")[:10]  # NaN last
@@ -229,6 +230,11 @@ def groups(
         ("group", "size", "test accuracy gain", "stderr", "memorization", "stderr"),
         ((columns["group"][i], columns["size"][i], *(number(columns[name][i]) for name in names)) for i in order),
     )
+    if found.relative:
+        say(
+            "Every trial keeps as many groups, so another one is there for each that is left out: these are differences"
+            " from the average group, and gains sum to 0. A run with --design lemma says what each group adds."
+        )
     for file in filter(None, (out, influence)):
         say(f"All of them are in {file}.")
 

@@ -86,10 +86,11 @@ KeepsOption = Annotated[
     ),
 ]
 DesignOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         help="fixed, balanced[:block], bernoulli, lemma, repeats[:models per mask], uniform[:smallest subset] or"
-        " explicit:FILE."
+        " explicit:FILE.  [default: fixed; lemma with --groups]",
+        show_default=False,
     ),
 ]
 GroupsOption = Annotated[

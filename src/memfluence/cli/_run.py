@@ -42,7 +42,7 @@ def run(
     learner: LearnerOption = "mlp",
     trials: TrialsOption = None,
     keep: KeepsOption = None,
-    design: DesignOption = "fixed",
+    design: DesignOption = None,
     groups: GroupsOption = None,
     seed: SeedOption = 0,
     out: Annotated[
@@ -159,7 +159,7 @@ def plan(
     learner: LearnerOption = "mlp",
     trials: TrialsOption = None,
     keep: KeepsOption = None,
-    design: DesignOption = "fixed",
+    design: DesignOption = None,
     groups: GroupsOption = None,
     seed: SeedOption = 0,
     workers: Annotated[int, typer.Option(help="Worker processes.")] = 1,

@@ -95,7 +95,7 @@ def profile(
 ) -> None:
     """Who helps and who harms one test example: all influences on it, with their errors."""
     from memfluence.exchange import rows, write_table
-    from memfluence.run_values import profile_columns
+    from memfluence.run_values import clear_by_chance, profile_columns
     from memfluence.runs import open_run
 
     opened = open_run(run, memory=memory)
@@ -103,15 +103,17 @@ def profile(
     if out is not None:
         write_table(columns, out)
     clear = {"helpful": int((columns["lower"] > 0).sum()), "harmful": int((columns["upper"] < 0).sum())}
+    chance = clear_by_chance(opened, test, outcome=outcome, keep=keep)
     known = int((columns["influence"] == columns["influence"]).sum())
     label = opened.classes[opened.label_codes[1][test]]
     if json:
         about = {"test_index": test, "label": label, "trials": len(opened.trials)}
-        as_json({**about, "clear": {**clear, "expected_by_chance": 0.025 * known}, "train": rows(columns)})
+        as_json({**about, "clear": {**clear, "expected_by_chance": chance}, "train": rows(columns)})
         return
     say(
         f"Test example {test} (label {label}): 95% intervals leave out 0 for {clear['helpful']} helpful and"
-        f" {clear['harmful']} harmful training examples; by chance alone it would be about {0.025 * known:.0f} each."
+        f" {clear['harmful']} harmful training examples; by chance alone (permuted masks) it would be about"
+        f" {chance['helpful']:.0f} and {chance['harmful']:.0f}."
     )
     sides = range(known) if known <= 2 * top else [*range(top), *range(known - top, known)]
     table(

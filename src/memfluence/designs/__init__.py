@@ -22,9 +22,20 @@ from memfluence.designs.uniform import Uniform
 from memfluence.errors import DesignError
 from memfluence.records import Plan
 
-__all__ = ["NAMES", "Design", "Groups", "groups_from", "make", "planned"]
+__all__ = ["NAMES", "Design", "Groups", "groups_from", "make", "planned", "usual"]
 
 NAMES = ("fixed", "balanced", "bernoulli", "lemma", "repeats", "uniform", "explicit")
+
+
+def usual(groups: Groups | None, keep: float | Iterable[float]) -> str:
+    """The design where none is named: `fixed`, the paper's, or `lemma` for groups if there are enough of them.
+
+    Where every trial keeps as many groups, another one stands in for each that is left out. Among thousands of
+    examples that is nothing; among ten groups it is the effect itself, and what groups add would sum to 0.
+    """
+    if groups is None or min(round(one * len(groups.names)) for one in checked_keep(keep)) < 2:
+        return "fixed"
+    return "lemma"
 
 
 def make(

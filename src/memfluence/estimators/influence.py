@@ -95,6 +95,10 @@ class Influence(Estimates):
             self._correct_out if arms.shared else column_counts(arms.in_trials.test_correct, self.n_test)
         )  # (n_test,)
 
+    def permuted(self, rng: np.random.Generator) -> "Influence":
+        """The same from masks dealt out anew (`Arms.permuted`): what is left is chance."""
+        return Influence(self.arms.permuted(rng), memory=self.memory, device=self.device)
+
     def block_with_errors(self, train: Any = None, test: Any = None) -> Difference:
         """Estimates of the chosen rows and columns with standard errors and 95% intervals, each (train, test)."""
         rows, columns = self._indices(train, "train"), self._indices(test, "test")

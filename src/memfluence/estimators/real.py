@@ -123,6 +123,10 @@ class RealInfluence(Estimates):
         self._outcome, self._rows = outcome, rows
         self._centre = _mean(outcome, np.union1d(*rows))  # (n_test,)
 
+    def permuted(self, rng: np.random.Generator) -> "RealInfluence":
+        """The same from masks dealt out anew (`Arms.permuted`): what is left is chance."""
+        return RealInfluence(self.arms.permuted(rng), self._outcome, self._rows, memory=self.memory)
+
     def block_with_errors(self, train: Any = None, test: Any = None) -> Difference:
         """Estimates of the chosen rows and columns with standard errors and 95% intervals, each (train, test)."""
         rows, columns = self._indices(train, "train"), self._indices(test, "test")

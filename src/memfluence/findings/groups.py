@@ -8,6 +8,10 @@ Definition. From trials that keep or leave out whole groups G (`memfluence run -
 
 A cluster of duplicates is memorized as a group even where leaving out a single one changes nothing.
 
+Where every trial keeps as many groups (the fixed, balanced and repeats designs), "left out" means that another group
+was kept instead. All of these are then differences from the average group: accuracy(G) sums to 0 over groups, however
+much each of them adds. `relative` says so. Trials of the lemma's design compare m groups with the same m - 1 without G.
+
 Estimator. Differences of means between trials (Algorithm 1 with groups in place of examples): exact counts for infl,
 as for examples; for the two means, each trial contributes one number, the share of right members or test examples.
 
@@ -25,7 +29,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators import Memory, RealMemorization, real_memorization
+from memfluence.estimators import Memory, RealMemorization, arms, real_memorization
 from memfluence.estimators.counts import bits_at
 from memfluence.records import Kind, Trials
 
@@ -40,6 +44,7 @@ class GroupScores:
     sizes: np.ndarray  # (groups,) int64
     memorization: RealMemorization  # mean_in and mean_out: share of right members
     accuracy: RealMemorization  # mean_in and mean_out: test accuracy
+    relative: bool  # both arms have as many groups: a group that is left out makes room for another
 
     def columns(self) -> dict[str, np.ndarray]:
         """Plain columns, one row per group."""
@@ -90,15 +95,22 @@ def group_scores(
 ) -> GroupScores:
     """Memorization of each group, and what it adds to the test accuracy."""
     grouped = group_trials(trials, codes, memory)
+    chosen = arms(grouped, kinds, keep)
+    kept = [np.unique(_ones(part.mask)) for part in (chosen.in_trials, chosen.out_trials)]  # groups in each trial
     members = _member_accuracy(trials, codes, grouped.n_train)  # (trials, groups)
-    right = np.array([np.unpackbits(bits).sum() for bits in trials.test_correct])  # (trials,), padding bits are 0
-    test = np.repeat(right[:, None] / trials.n_test, grouped.n_train, axis=1)  # (trials, groups)
+    test = np.repeat(_ones(trials.test_correct)[:, None] / trials.n_test, grouped.n_train, axis=1)  # (trials, groups)
     return GroupScores(
         tuple(names),
         np.bincount(codes, minlength=grouped.n_train),
         real_memorization(grouped, kinds, members, keep),
         real_memorization(grouped, kinds, test, keep),
+        relative=len(kept[0]) == 1 and kept[0].tolist() == kept[1].tolist(),
     )
+
+
+def _ones(packed: np.ndarray) -> np.ndarray:
+    """How many bits of each row are 1; padding bits are 0."""
+    return np.array([np.bitwise_count(bits).sum() for bits in packed], np.int64)
 
 
 def _member_accuracy(trials: Trials, codes: np.ndarray, n_groups: int) -> np.ndarray:
