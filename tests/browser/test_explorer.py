@@ -438,6 +438,44 @@ def _overlap(one: dict[str, float], two: dict[str, float]) -> bool:
     return not apart
 
 
+@pytest.mark.parametrize("width", [320, 390, 720, 820, 1280])
+def test_the_picture_of_an_example_is_whole(visit: Visit, digits: Any, width: int) -> None:
+    page = visit(digits.url("file"))
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(f"{digits.url('file')}#/train/3")
+    page.wait_for_selector(".portrait")
+    frame, picture = (page.locator(name).first.bounding_box() for name in (".frame.large", ".frame.large .picture"))
+    assert picture["width"] <= frame["width"]
+    assert picture["height"] <= frame["height"]
+
+
+@pytest.mark.parametrize("width", [720, 768, 960, 1280])
+def test_headings_of_the_classes_stand_apart(visit: Visit, digits: Any, width: int) -> None:
+    page = visit(digits.url("file"), "classes")
+    page.set_viewport_size({"width": width, "height": 900})
+    page.wait_for_timeout(150)
+    words = page.locator(".headings button").evaluate_all(
+        """all => all.map(one => {
+            const range = document.createRange();
+            range.selectNodeContents(one);
+            return range.getBoundingClientRect().toJSON();
+        })"""
+    )
+    assert all(one["right"] + 4 < two["left"] for one, two in itertools.pairwise(words))
+
+
+def test_print_has_what_is_drawn_and_no_more(visit: Visit, digits: Any) -> None:
+    page = visit(digits.url("file"), "gallery", color_scheme="dark")
+    page.wait_for_selector(".virtual .cell")
+    page.emulate_media(media="print")
+    high = "document.querySelector('.virtual').getBoundingClientRect()"
+    until(page, f"{high}.height < 150 * document.querySelectorAll('.cell').length")
+    last = "[...document.querySelectorAll('.cell')].at(-1).getBoundingClientRect()"
+    assert page.evaluate(f"{last}.bottom <= {high}.bottom + 1")
+    assert page.evaluate("getComputedStyle(document.querySelector('.picture')).printColorAdjust") == "exact"
+    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
+
+
 def test_a_dragged_slider_does_not_wear_out_the_address(visit: Visit, digits: Any) -> None:
     """Browsers allow about a hundred changes in half a minute; the list follows every one, the address now and then."""
     page = visit(digits.url("file"), "gallery")
