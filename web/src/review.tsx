@@ -168,14 +168,16 @@ export function Mislabels({ route }: { route: Route }) {
   const table = useDocument<Table>("mislabels");
   const entries = useMemo(() => (table && !(table instanceof Error) ? mislabelEntries(table) : []), [table]);
   if (!table || table instanceof Error) return <Waiting what={table} />;
+  const all = table.total ?? entries.length;
+  const more = all > entries.length ? ` Of ${count(all)} the surest ${count(entries.length)} are here.` : "";
   return (
     <Review
       name="mislabels"
       title="Likely mislabels"
       intro={
-        report.meta.predictions
+        (report.meta.predictions
           ? "Training examples for which models that never saw them agree on another label, the surest first. Below each label: what they say instead, and how many models are right without → with it in training. Rare and ambiguous examples are among them: look, then tick."
-          : "Training examples that models get wrong unless they were trained on them, the surest first: how many are right without → with it in training. Rare and ambiguous examples are among them: look, then tick."
+          : "Training examples that models get wrong that never saw them, the surest first: how many are right without → with it in training. Rare and ambiguous examples are among them: look, then tick.") + more
       }
       notice={!report.meta.predictions && <Notice>This run did not record predictions; one made with “--record prediction” also says which label models see instead.</Notice>}
       yes="wrong"
