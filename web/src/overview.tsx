@@ -77,7 +77,7 @@ export function Overview() {
         <h2>To look through</h2>
         <div class="todo">
           <a class="card" href={href("mislabels")}>
-            <strong>{plural(meta.found.mislabels, "likely mislabel")}</strong>
+            <strong>{meta.predictions ? plural(meta.found.mislabels, "likely mislabel") : `${plural(meta.found.mislabels, "label")} in doubt`}</strong>
             <span>Labels that models reject that never saw them. Tick, then download your decisions.</span>
           </a>
           <a class="card" href={href("duplicates")}>
