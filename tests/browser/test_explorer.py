@@ -200,6 +200,45 @@ def test_marking_mislabels_and_the_files_of_the_decisions(visit: Visit, url: str
     until(page, f"document.querySelector('.verdict').dataset.key === '{found.index[3]}'")
 
 
+def test_decisions_faster_than_the_page_is_drawn(visit: Visit, url: str) -> None:
+    page = visit(url, "mislabels")
+    page.wait_for_selector(".verdict")
+    page.evaluate(
+        """() => {
+            const cards = [...document.querySelectorAll(".verdict")].slice(0, 3);
+            for (const card of cards) card.querySelector("button").click();
+        }"""
+    )
+    until(page, "document.querySelector('.found').innerText.startsWith('3 of')")
+
+
+def test_two_tabs_decide_together(visit: Visit, url: str) -> None:
+    page = visit(url, "mislabels")
+    page.locator(".verdict button").first.click()
+    until(page, "document.querySelector('.found').innerText.startsWith('1 of')")
+    other = page.context.new_page()
+    other.goto(f"{url}#/mislabels")
+    until(other, "document.querySelector('.found')?.innerText.startsWith('1 of')")
+    page.locator(".verdict").nth(1).get_by_role("button", name="fine").click()
+    until(other, "document.querySelector('.found').innerText.startsWith('2 of')")
+    other.locator(".verdict").nth(2).get_by_role("button", name="fine").click()
+    until(page, "document.querySelector('.found').innerText.startsWith('3 of')")
+
+
+def test_y_and_n_are_about_the_entry_that_has_the_focus(visit: Visit, url: str) -> None:
+    page = visit(url, "mislabels?show=open")
+    page.wait_for_selector(".verdict")
+    page.keyboard.press("n")  # none has it
+    page.keyboard.press("y")
+    assert status(page).startswith("0 of")
+    keys = page.locator(".verdict").evaluate_all("all => all.map(card => card.dataset.key)")
+    page.locator(".verdict button").nth(2).focus()  # of the second entry
+    for key in keys[1:4]:  # decided ones leave the list, and the next one takes their place and the focus
+        until(page, f"document.activeElement.closest('.verdict')?.dataset.key === '{key}'")
+        page.keyboard.press("y")
+    until(page, "document.querySelector('.found').innerText.startsWith('3 of')")
+
+
 def test_duplicates_to_look_through(visit: Visit, url: str, digits: Any) -> None:
     found = digits.run.find_duplicates()
     assert len(found) > 0
@@ -286,6 +325,19 @@ def test_keyboard(visit: Visit, url: str) -> None:
     page.wait_for_selector("dialog:not([open])", state="attached")
     page.keyboard.press("6")
     page.wait_for_selector(".classes")
+
+
+def test_keys_faster_than_the_browser_tells_of_links(visit: Visit, url: str) -> None:
+    page = visit(url, "train/17")
+    page.wait_for_selector(".portrait")
+    reached = page.evaluate(
+        """() => [..."jjkj"].map(key => {
+            document.body.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+            return location.hash;
+        })"""
+    )
+    assert reached[0] == reached[2] != "#/train/17"
+    assert reached[1] == reached[3] != reached[0]
 
 
 def test_dark_and_light(visit: Visit, url: str) -> None:
@@ -384,6 +436,44 @@ def _overlap(one: dict[str, float], two: dict[str, float]) -> bool:
         or two["bottom"] <= one["top"]
     )
     return not apart
+
+
+@pytest.mark.parametrize("width", [320, 390, 720, 820, 1280])
+def test_the_picture_of_an_example_is_whole(visit: Visit, digits: Any, width: int) -> None:
+    page = visit(digits.url("file"))
+    page.set_viewport_size({"width": width, "height": 900})
+    page.goto(f"{digits.url('file')}#/train/3")
+    page.wait_for_selector(".portrait")
+    frame, picture = (page.locator(name).first.bounding_box() for name in (".frame.large", ".frame.large .picture"))
+    assert picture["width"] <= frame["width"]
+    assert picture["height"] <= frame["height"]
+
+
+@pytest.mark.parametrize("width", [720, 768, 960, 1280])
+def test_headings_of_the_classes_stand_apart(visit: Visit, digits: Any, width: int) -> None:
+    page = visit(digits.url("file"), "classes")
+    page.set_viewport_size({"width": width, "height": 900})
+    page.wait_for_timeout(150)
+    words = page.locator(".headings button").evaluate_all(
+        """all => all.map(one => {
+            const range = document.createRange();
+            range.selectNodeContents(one);
+            return range.getBoundingClientRect().toJSON();
+        })"""
+    )
+    assert all(one["right"] + 4 < two["left"] for one, two in itertools.pairwise(words))
+
+
+def test_print_has_what_is_drawn_and_no_more(visit: Visit, digits: Any) -> None:
+    page = visit(digits.url("file"), "gallery", color_scheme="dark")
+    page.wait_for_selector(".virtual .cell")
+    page.emulate_media(media="print")
+    high = "document.querySelector('.virtual').getBoundingClientRect()"
+    until(page, f"{high}.height < 150 * document.querySelectorAll('.cell').length")
+    last = "[...document.querySelectorAll('.cell')].at(-1).getBoundingClientRect()"
+    assert page.evaluate(f"{last}.bottom <= {high}.bottom + 1")
+    assert page.evaluate("getComputedStyle(document.querySelector('.picture')).printColorAdjust") == "exact"
+    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "light"
 
 
 def test_a_dragged_slider_does_not_wear_out_the_address(visit: Visit, digits: Any) -> None:

@@ -80,6 +80,21 @@ def test_texts_in_any_writing(visit: Any, make_site: Any, tmp_path: Path) -> Non
     assert page.locator(".written.full").inner_text() == "W" * 4999 + "…"
 
 
+def test_no_line_of_features_is_cut(visit: Any, make_site: Any, tmp_path: Path) -> None:
+    run, *codes = run_of(tmp_path / "a", 24, 16, ["a", "b"])
+    table = np.arange(24 * 300).reshape(24, 300) / 7
+    site = make_site(with_data(run, tuple(codes), ["a", "b"], table, table[:16]))
+    page = visit(site.url("file"))
+    for view in ("", "gallery", "train/0", "pairs", "mislabels"):
+        page.goto(f"{site.url('file')}#/{view}")
+        page.wait_for_selector(".written.features span")
+        page.wait_for_timeout(150)
+        cut = page.locator(".written.features").evaluate_all(
+            "all => all.map(one => one.scrollHeight - one.clientHeight)"
+        )
+        assert max(cut) <= 1, view
+
+
 def test_a_file_of_decisions_runs_nothing_either(visit: Any, make_site: Any, tmp_path: Path) -> None:
     names = ["=1+1", 'a "quoted", one', "line\nbreak"]
     run, *codes = run_of(tmp_path / "a", 12, 9, names)

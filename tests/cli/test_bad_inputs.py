@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 from memfluence.cli import main
+from memfluence.cli._output import table
 
 
 def run_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
@@ -468,3 +469,25 @@ def test_debug_shows_the_traceback(here: Path) -> None:
         check=False,
     )
     assert "Traceback" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "where"),
+    [
+        (["plot", "RUN"], "memfluence --help"),
+        (["experiment", "nope"], "memfluence experiment --help"),
+        (["report", "--nope"], "memfluence report --help"),
+    ],
+)
+def test_help_is_named_that_there_is(
+    arguments: list[str], where: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, errors = run_command(arguments, capsys)
+    assert code == 2
+    assert errors.endswith(f"See '{where}'.\n")
+
+
+def test_a_label_does_not_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    table(["index", "label"], [[1, "two\nlines"], [2, "\x1b[31mred\u202e"]])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["index      label", "    1  two lines", "    2   [31mred"]

@@ -237,7 +237,15 @@ def test_likely_mislabels_and_near_duplicates(tmp_path: Path) -> None:
     assert "suggestion" not in listed
     duplicates, found = document(page, "duplicates"), run.duplicates()
     assert numbers(duplicates["train"]).tolist() == found["train_index"].tolist()
-    assert duplicates["total"] == len(found) == document(page, "meta")["listed"]["duplicates"]
+    assert duplicates["total"] == len(found) == document(page, "meta")["found"]["duplicates"]
+
+
+def test_a_list_that_is_cut_says_of_how_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memfluence.report.explorer.tables.LISTED", 1)
+    page = write_report(make_run(tmp_path), tmp_path / "out")
+    listed = document(page, "mislabels")
+    assert len(numbers(listed["index"])) == 1
+    assert listed["total"] == len(MEMORIZED) == document(page, "meta")["found"]["mislabels"]
 
 
 def test_names_and_labels_of_classes(tmp_path: Path) -> None:

@@ -88,6 +88,20 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     assert here.exists()
 
 
+def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
+    def stop(share: float) -> None:
+        raise KeyboardInterrupt
+
+    run = make_run(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        write_report(run, tmp_path / "out", progress=stop)
+    assert not (tmp_path / "out").exists()
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        write_report(run, tmp_path / "mine", progress=stop)
+    assert list((tmp_path / "mine").iterdir()) == []
+
+
 def test_disk_errors_are_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make_run(tmp_path)
 

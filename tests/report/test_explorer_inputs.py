@@ -16,7 +16,9 @@ from tiny_run import N_TEST, N_TRAIN, make_run
 from memfluence.datasets import from_arrays
 from memfluence.report import write_report
 from memfluence.report.explorer.pictures import pictures
+from memfluence.report.explorer.scripts import script
 from memfluence.report.explorer.sheets import Layout, chosen_layout, sheets
+from memfluence.report.explorer.texts import letters_for, rows_as_json
 from memfluence.runs import Run
 
 
@@ -117,9 +119,19 @@ def test_texts_keep_their_lines_and_are_cut(tmp_path: Path, monkeypatch: pytest.
     assert meta["inputs"] == "texts"
     assert [text.split("\n")[0] for text in rows] == [f"text {number}" for number in range(N_TRAIN)]
     assert max(len(text) for text in rows) == 5000
-    monkeypatch.setattr("memfluence.report.explorer.texts.LETTERS_IN_ALL", 1000)
+    monkeypatch.setattr("memfluence.report.explorer.texts.BYTES_IN_ALL", 1000)
     page = report_of(tmp_path / "b", texts, texts[:N_TEST])
     assert max(len(text) for text in document(page, "test-inputs-0")["texts"]) == 160
+
+
+@pytest.mark.parametrize(("letter", "bytes_each"), [("a", 1), ("字", 6), ("<", 6)])
+def test_texts_of_a_large_dataset_stay_small_in_any_writing(letter: str, bytes_each: int) -> None:
+    texts = [letter * 4000] * 100
+    letters = letters_for(texts, 100, 60_000)
+    assert letters == pytest.approx(1000 / bytes_each, rel=0.01)
+    content = script("train-inputs-0", rows_as_json(texts, range(100), letters))
+    assert len(content) / 100 * 60_000 < 62_000_000
+    assert letters_for(texts, 100, 100) == 5000
 
 
 def features(page: Path, index: int) -> dict[str, str]:

@@ -36,7 +36,7 @@ export function Classes({ route }: { route: Route }) {
       type="button"
       class={key === "name" ? "name" : key}
       title={title}
-      aria-label={`Sort by ${title}${sort === key ? (up ? ", now lowest first" : ", now highest first") : ""}`}
+      aria-label={`${words}. Sort by ${title}${sort === key ? (up ? ", now lowest first" : ", now highest first") : ""}`}
       aria-pressed={sort === key}
       onClick={() => refine({ sort: key, order: sort === key && !up ? "up" : null })}
     >

@@ -44,7 +44,7 @@ export interface Meta {
   nTest: number;
   chunk: number;
   predictions: boolean;
-  listed: { mislabels: number; duplicates: number };
+  found: { mislabels: number; duplicates: number };
   inputs: "images" | "texts" | "features" | "none";
   ids: boolean;
   sheet?: { side: number; margin: number; across: number; pixels: boolean };

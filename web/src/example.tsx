@@ -78,7 +78,7 @@ export function Example({ split, index }: { split: Split; index: number }) {
       </nav>
       <div class="portrait">
         <div class={meta.inputs === "images" ? "frame large" : "frame large paper"}>
-          <Input split={split} index={index} side={320} full />
+          <Input split={split} index={index} side={Math.min(320, document.documentElement.clientWidth - 48)} full />
         </div>
         <div class="facts">
           <p class="kicker">

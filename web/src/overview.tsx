@@ -77,11 +77,11 @@ export function Overview() {
         <h2>To look through</h2>
         <div class="todo">
           <a class="card" href={href("mislabels")}>
-            <strong>{plural(meta.listed.mislabels, "likely mislabel")}</strong>
-            <span>Labels that models reject unless they were trained on them. Tick, then download your decisions.</span>
+            <strong>{meta.predictions ? plural(meta.found.mislabels, "likely mislabel") : `${plural(meta.found.mislabels, "label")} in doubt`}</strong>
+            <span>Labels that models reject that never saw them. Tick, then download your decisions.</span>
           </a>
           <a class="card" href={href("duplicates")}>
-            <strong>{plural(meta.listed.duplicates, "train-test near-duplicate")}</strong>
+            <strong>{plural(meta.found.duplicates, "train-test near-duplicate")}</strong>
             <span>Test examples that hang on one training example, as if it were the same.</span>
           </a>
           <a class="card" href={href("classes")}>

@@ -39,7 +39,7 @@ function Review({ name, title, intro, notice, yes, no, entries, empty, route }: 
   );
   const decided = entries.filter((entry) => entry.key in decisions);
   const confirmed = decided.filter((entry) => decisions[entry.key] === "yes").length;
-  const focused = useRef(0);
+  const focused = useRef<number | null>(null); // the place of the entry that had the focus last
   const rowsOf = () =>
     Promise.all(
       decided.map(async (entry) => {
@@ -51,9 +51,10 @@ function Review({ name, title, intro, notice, yes, no, entries, empty, route }: 
 
   useEffect(() => {
     const pressed = (event: KeyboardEvent) => {
-      if (event.ctrlKey || event.metaKey || event.altKey || (event.target as Element).closest("input, select, textarea, dialog")) return;
+      if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
       const decision: Decision | null = event.key === "y" ? "yes" : event.key === "n" ? "no" : null;
-      const entry = shown[focused.current];
+      const position = (event.target as Element).closest<HTMLElement>("[data-position]")?.dataset.position;
+      const entry = position === undefined ? undefined : shown[Number(position)];
       if (!decision || !entry) return;
       event.preventDefault();
       decide(entry.key, decision);
@@ -61,6 +62,13 @@ function Review({ name, title, intro, notice, yes, no, entries, empty, route }: 
     document.addEventListener("keydown", pressed);
     return () => document.removeEventListener("keydown", pressed);
   });
+
+  useEffect(() => {
+    // an entry that leaves the list takes the focus with it: the one in its place gets it
+    if (focused.current === null || document.activeElement !== document.body) return;
+    const position = Math.min(focused.current, shown.length - 1);
+    document.querySelector<HTMLElement>(`[data-position="${position}"] .choices button`)?.focus({ preventScroll: true });
+  }, [shown]);
 
   return (
     <>
@@ -160,14 +168,16 @@ export function Mislabels({ route }: { route: Route }) {
   const table = useDocument<Table>("mislabels");
   const entries = useMemo(() => (table && !(table instanceof Error) ? mislabelEntries(table) : []), [table]);
   if (!table || table instanceof Error) return <Waiting what={table} />;
+  const all = table.total ?? entries.length;
+  const more = all > entries.length ? ` Of ${count(all)} the surest ${count(entries.length)} are here.` : "";
   return (
     <Review
       name="mislabels"
       title="Likely mislabels"
       intro={
-        report.meta.predictions
+        (report.meta.predictions
           ? "Training examples for which models that never saw them agree on another label, the surest first. Below each label: what they say instead, and how many models are right without → with it in training. Rare and ambiguous examples are among them: look, then tick."
-          : "Training examples that models get wrong unless they were trained on them, the surest first: how many are right without → with it in training. Rare and ambiguous examples are among them: look, then tick."
+          : "Training examples that models get wrong that never saw them, the surest first: how many are right without → with it in training. Rare and ambiguous examples are among them: look, then tick.") + more
       }
       notice={!report.meta.predictions && <Notice>This run did not record predictions; one made with “--record prediction” also says which label models see instead.</Notice>}
       yes="wrong"

@@ -8,13 +8,16 @@ export interface Route {
 }
 
 let shown = location.hash; // what is on the page; the address bar may be a moment behind
+let waiting: number | undefined; // the timer that writes it there
 
 export function currentHash(): string {
   return shown;
 }
 
+/** Where the reader is or is going: the browser tells of a link that was followed only after a moment. */
 export function currentRoute(): Route {
-  const [path, query] = shown.replace(/^#\/?/, "").split("?");
+  const hash = waiting === undefined ? location.hash : shown;
+  const [path, query] = hash.replace(/^#\/?/, "").split("?");
   let parts: string[] = [];
   try {
     parts = path.split("/").filter(Boolean).map(decodeURIComponent);
@@ -38,7 +41,6 @@ let followed = false; // a link, rather than back or forward
 // half a minute, and refuse or throw after that.
 const ADDRESS_AFTER = 350;
 let written = -ADDRESS_AFTER;
-let waiting: number | undefined;
 
 function writeAddress(): void {
   clearTimeout(waiting);
@@ -124,23 +126,24 @@ export function useDocument<T>(name: string | null): T | Error | undefined {
   return there ?? (failed && failed[0] === name ? failed[1] : undefined);
 }
 
-// Storage may be refused (private windows, some browsers on file://): then things last as long as the page.
-const fallback = new Map<string, string>();
+// Storage may be refused (private windows, some browsers on file://) or full: then things last as long as the page.
+const unsaved = new Map<string, string>();
+const PREFIX = "memfluence-";
 
 export function remember(key: string, value: string): void {
-  fallback.set(key, value);
   try {
-    localStorage.setItem(`memfluence-${key}`, value);
+    localStorage.setItem(PREFIX + key, value);
+    unsaved.delete(key);
   } catch {
-    // kept in memory
+    unsaved.set(key, value);
   }
 }
 
 export function recall(key: string): string | null {
   try {
-    return localStorage.getItem(`memfluence-${key}`) ?? fallback.get(key) ?? null;
+    return unsaved.get(key) ?? localStorage.getItem(PREFIX + key);
   } catch {
-    return fallback.get(key) ?? null;
+    return null;
   }
 }
 
@@ -166,26 +169,36 @@ export function useTheme(): [Theme, () => void] {
 
 export type Decision = "yes" | "no";
 
-/** Decisions about the entries of one list, by the entry's key; kept in this browser. */
-export function useDecisions(name: string): [Record<string, Decision>, (key: string, decision: Decision) => void, () => void] {
-  const read = (): Record<string, Decision> => {
-    const clean: Record<string, Decision> = {};
-    try {
-      for (const [key, value] of Object.entries(JSON.parse(recall(name) ?? "{}"))) {
-        if (value === "yes" || value === "no") clean[key] = value;
-      }
-    } catch {
-      // what is not ours counts for nothing
+type Decisions = Record<string, Decision>;
+
+function decisionsOf(name: string): Decisions {
+  const clean: Decisions = {};
+  try {
+    for (const [key, value] of Object.entries(JSON.parse(recall(name) ?? "{}"))) {
+      if (value === "yes" || value === "no") clean[key] = value;
     }
-    return clean;
-  };
-  const [decisions, setDecisions] = useState(read);
-  const keep = (next: Record<string, Decision>) => {
+  } catch {
+    // what is not ours counts for nothing
+  }
+  return clean;
+}
+
+/** Decisions about the entries of one list, by the entry's key; kept in this browser, for all its tabs. */
+export function useDecisions(name: string): [Decisions, (key: string, decision: Decision) => void, () => void] {
+  const [decisions, setDecisions] = useState(() => decisionsOf(name));
+  useEffect(() => {
+    const elsewhere = (event: StorageEvent) => {
+      if (event.key === null || event.key === PREFIX + name) setDecisions(decisionsOf(name));
+    };
+    window.addEventListener("storage", elsewhere);
+    return () => window.removeEventListener("storage", elsewhere);
+  }, [name]);
+  const keep = (next: Decisions) => {
     remember(name, JSON.stringify(next));
     setDecisions(next);
   };
   const decide = (key: string, decision: Decision) => {
-    const next = { ...decisions };
+    const next = decisionsOf(name); // as it stands now: keys may come faster than views, and another tab may decide, too
     if (next[key] === decision) delete next[key];
     else next[key] = decision;
     keep(next);

@@ -123,7 +123,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if debug:
             raise
         if hasattr(error, "format_message"):  # misuse found by the parser of options
-            _say(f"{_sentence(error.format_message())} See 'memfluence {' '.join(given[:1])} --help'.")
+            where = getattr(getattr(error, "ctx", None), "command_path", "memfluence")
+            _say(f"{_sentence(error.format_message())} See '{where} --help'.")
             sys.exit(2)
         _say(f"Unexpected {type(error).__name__}: {error}. Please report it with what --debug prints.")
         sys.exit(1)

@@ -3,12 +3,16 @@
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 __all__ = ["as_json", "number", "say", "size", "stdout_to_stderr", "table"]
+
+# Line breaks, escape sequences and overrides of the direction: a name must not move the cursor or turn a row around.
+OBEYED = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]+")
 
 
 def as_json(document: Any) -> None:
@@ -68,7 +72,7 @@ def say(*lines: str) -> None:
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Columns aligned with spaces, numbers to the right: readable, and easy to cut."""
-    cells = [[str(cell) for cell in row] for row in rows]
+    cells = [[OBEYED.sub(" ", str(cell)) for cell in row] for row in rows]
     widths = [max([len(title), *(len(row[k]) for row in cells)]) for k, title in enumerate(header)]
     for row in [list(header), *cells]:
         print("  ".join(cell.rjust(width) for cell, width in zip(row, widths)).rstrip())

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from memfluence.errors import InputError, StoreError
@@ -63,6 +63,7 @@ class Folder:
 def new_folder(out: Path) -> Iterator[Folder]:
     """A folder to fill; what is not published leaves nothing behind."""
     partial = out / f"{PARTIAL}{os.getpid()}"
+    was_there = out.exists()
     with file_errors(f"writing {out}"):
         partial.mkdir(parents=True, exist_ok=True)
         for other in out.glob(f"{PARTIAL}*"):  # of processes that were killed
@@ -72,6 +73,9 @@ def new_folder(out: Path) -> Iterator[Folder]:
         yield Folder(out, partial)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+        if not was_there:
+            with suppress(OSError):  # what is published stays
+                out.rmdir()
 
 
 def check_place(out: Path) -> None:

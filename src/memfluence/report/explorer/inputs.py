@@ -66,7 +66,7 @@ def _add_sheets(
 def _add_rows(folder: Folder, data: Dataset, inputs_too: bool, done: Callable[[float], None]) -> None:
     """Texts or features, and ids, some examples to a file."""
     examples = data.n_train + data.n_test
-    letters = letters_for(examples)
+    letters = letters_for(data.x_train, data.n_train, examples) if inputs_too else 0
     for split, inputs, ids, n, before in (
         ("train", data.x_train, data.train_ids, data.n_train, 0),
         ("test", data.x_test, data.test_ids, data.n_test, data.n_train),

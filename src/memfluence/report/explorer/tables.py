@@ -18,8 +18,8 @@ __all__ = [
     "CHUNK",
     "default_order",
     "duplicate_list",
+    "likely_mislabels",
     "mislabel_list",
-    "mislabels_listed",
     "pair_table",
     "test_chunks",
     "test_columns",
@@ -81,16 +81,21 @@ def pair_table(run: "Run", pairs: Pairs, keep: float | None) -> Document:
     }
 
 
-def mislabels_listed(found: Mislabels) -> int:
-    """How many are worth a look."""
+def likely_mislabels(found: Mislabels) -> int:
+    """How many are worth a look; the first `LISTED` of them are listed."""
     rejected, any_doubt = (int((found.score >= least).sum()) for least in (REJECTED, 1e-9))
-    return min(LISTED, max(rejected, min(ALWAYS_LISTED, any_doubt)))
+    return max(rejected, min(ALWAYS_LISTED, any_doubt))
 
 
 def mislabel_list(found: Mislabels) -> Document:
-    """The likely mislabels, most likely first."""
-    count = mislabels_listed(found)
-    listed: Document = {"index": packed(found.index[:count]), "score": packed_fractions(found.score[:count])}
+    """The likely mislabels, most likely first, and how many there are in all."""
+    total = likely_mislabels(found)
+    count = min(LISTED, total)
+    listed: Document = {
+        "index": packed(found.index[:count]),
+        "score": packed_fractions(found.score[:count]),
+        "total": total,
+    }
     if (said := found.agreement) is not None:
         listed |= {"suggestion": packed(said.suggestion[:count]), "agreement": packed_fractions(said.share[:count])}
     return listed

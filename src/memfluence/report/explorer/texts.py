@@ -6,20 +6,29 @@ import numpy as np
 
 from memfluence.datasets import features, one_input
 from memfluence.report._wording import shortened
+from memfluence.report.explorer.scripts import script
 
 __all__ = ["Rows", "is_text", "letters_for", "rows_as_json"]
 
 FEATURES = 12
 CELL_LETTERS, NAME_LETTERS = 40, 40
-LETTERS_IN_ALL = 60_000_000
+BYTES_IN_ALL = 60_000_000
 FEWEST_LETTERS, MOST_LETTERS = 160, 5000
+SAMPLE = 64
 
 Rows = dict[str, Any]
 
 
-def letters_for(examples: int) -> int:
-    """How much of each text is shown, so that all of them stay small."""
-    return max(FEWEST_LETTERS, min(MOST_LETTERS, LETTERS_IN_ALL // max(1, examples)))
+def letters_for(inputs: Any, n: int, examples: int) -> int:
+    """How much of each text is shown, so that all of them stay small; judged by some of these `n` inputs.
+
+    Scripts are ASCII: a letter of most of the world's writing takes six bytes.
+    """
+    sample = [one_input(inputs, row) for row in np.unique(np.linspace(0, n - 1, SAMPLE).astype(int))] if n else []
+    texts = [one[:MOST_LETTERS] for one in sample if isinstance(one, str) and one]
+    together = "".join(texts)
+    bytes_each = len(script("", together)) / max(1, len(together))
+    return max(FEWEST_LETTERS, min(MOST_LETTERS, int(BYTES_IN_ALL / max(1, examples) / max(1.0, bytes_each))))
 
 
 def is_text(inputs: Any) -> bool:

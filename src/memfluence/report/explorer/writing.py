@@ -136,7 +136,7 @@ def _findings(run: "Run", keep: float | None, folder: Folder, progress: Progress
         "nTest": run.info.n_test,
         "chunk": tables.CHUNK,
         "predictions": said_out is not None,
-        "listed": {"mislabels": tables.mislabels_listed(mislabels), "duplicates": len(duplicates)},
+        "found": {"mislabels": tables.likely_mislabels(mislabels), "duplicates": len(duplicates)},
         "facts": facts_of(run, keep, scores, pairs),
     }
 
