@@ -8,8 +8,9 @@ outcomes, NumPy's BLAS on all cores, from boolean arrays that are there already.
 examples, as wide as its products need to run at full speed, and scaled by their number, because the whole of it takes
 10 GB; `--full-baseline` times all of it. memfluence starts from packed trials in memory, or from a run on disk, and
 fills a float32 matrix that has been touched before; its kernels are loaded (and compiled, the first time) beforehand.
-Both fill the same matrix: a few columns are compared. Each measurement is a process of its own, whose peak memory is
-the kernel's count. Both sides are repeated equally often, and the ratios of the best and of the median times are given.
+Both fill the same matrix: sums of a few columns of the two are compared (float32 products round), and 200 columns of
+ours, or three classes, with exact counts, to the last bit. Each measurement is a process of its own, whose peak memory
+is the kernel's count. Both sides are repeated equally often, and the ratios of best and median times are given.
 
 `--device cuda --imagenet` makes random trials of ImageNet's size on the GPU (1,281,167 x 50,000, 2000 trials, 1000
 classes, accuracy 0.75, with some test examples that depend on a training example), then times one scan of all 64
@@ -32,8 +33,8 @@ from typing import Any
 
 import numpy as np
 
-from memfluence.estimators import Influence, _int8, arms, influence
-from memfluence.estimators.counts import kernels
+from memfluence.estimators import ClassBlock, Influence, _int8, arms, influence
+from memfluence.estimators.counts import bits_at, kernels
 from memfluence.records import Kind, Outcome, Trials
 from memfluence.store import RunInfo, TrialStore
 from memfluence.store.run_file import segment_columns
@@ -84,6 +85,15 @@ def columns_of(values: np.ndarray) -> list[float]:
     return [float(np.asarray(values[:, j], dtype=float).sum()) for j in (0, 1, SLICE - 1)]
 
 
+def wrong(trials: Trials, train: np.ndarray, test: np.ndarray, values: np.ndarray) -> int:
+    """How many of the values (train, test) are not what exact counts give, rounded to float32 once."""
+    kept = (bits_at(trials.mask, train) == 1).astype(np.float32)  # (trials, train)
+    right = (bits_at(trials.test_correct, test) == 1).astype(np.float32)  # (trials, test)
+    n_in, n_kept, n_right = (part.astype(float) for part in (kept.T @ right, kept.sum(axis=0), right.sum(axis=0)))
+    exact = n_in / n_kept[:, None] - (n_right - n_in) / (len(trials) - n_kept)[:, None]
+    return int((exact.astype(np.float32) != values).sum())
+
+
 def plain(case: str, repetitions: int, full: bool) -> dict[str, Any]:
     trials = random_trials(case)
     columns = trials.n_test if full else SLICE
@@ -123,7 +133,10 @@ def ours(case: str, repetitions: int, folder: str | None) -> dict[str, Any]:
         influence(trials or store.read()[0], KINDS).block(out=out)
 
     found: dict[str, Any] = best(work, repetitions)
-    return {**found, "peak_gb": peak(), "output_gb": out.nbytes / GB, "column_sums": columns_of(out)}
+    found |= {"peak_gb": peak(), "output_gb": out.nbytes / GB, "column_sums": columns_of(out)}
+    some = np.sort(np.random.default_rng(4).permutation(n_test)[:200])
+    found["wrong"] = wrong(trials or random_trials(case), np.arange(n_train), some, out[:, some])
+    return found
 
 
 def classes(case: str, repetitions: int) -> dict[str, Any]:
@@ -131,11 +144,16 @@ def classes(case: str, repetitions: int) -> dict[str, Any]:
     kernels()
     trials = random_trials(case)
     labels = np.random.default_rng(2).integers(0, 1000, trials.n_train), np.arange(trials.n_test) % 1000
+    blocks: list[ClassBlock] = []
 
     def work() -> None:
-        influence(trials, KINDS).all_class_blocks(*labels, dtype=np.float32)
+        blocks.clear()
+        blocks.extend(influence(trials, KINDS).all_class_blocks(*labels, dtype=np.float32))
 
-    return {**best(work, repetitions), "peak_gb": peak()}
+    found: dict[str, Any] = {**best(work, repetitions), "peak_gb": peak()}
+    some = [blocks[number] for number in (0, 500, 999)]
+    found["wrong"] = sum(wrong(trials, one.train, one.test, one.values) for one in some)
+    return found
 
 
 def write_store(case: str, folder: Path) -> None:
@@ -183,6 +201,8 @@ def on_cpu(repetitions: int, full: bool, only: list[str]) -> dict[str, Any]:
         for found in (memory, disk):
             if not np.allclose(found["column_sums"], baseline["column_sums"], atol=0.05):
                 raise SystemExit(f"{case}: the two ways differ: {found['column_sums']}, {baseline['column_sums']}")
+            if found["wrong"]:
+                raise SystemExit(f"{case}: {found['wrong']} values are not those of exact counts")
         ratio, median = (baseline[name] / memory[name] for name in ("seconds", "median_seconds"))
         of_store = [baseline[name] / disk[name] for name in ("seconds", "median_seconds")]
         extra = memory["peak_gb"] - memory["output_gb"]
@@ -205,6 +225,8 @@ def on_cpu(repetitions: int, full: bool, only: list[str]) -> dict[str, Any]:
         }
     if "imagenet_classes" in only:
         found = in_a_process("classes", "imagenet_classes", str(repetitions))
+        if found["wrong"]:
+            raise SystemExit(f"within classes: {found['wrong']} values are not those of exact counts")
         print(f"same class at ImageNet's size: {found['seconds']:.2f} s, peak {found['peak_gb']:.2f} GB")
         results["imagenet_classes"] = found
     return results

@@ -38,7 +38,7 @@ app = typer.Typer(
     name="memfluence",
     help="Which training examples does a learning algorithm memorize, and which test predictions does each carry?",
     epilog="Start with: memfluence run digits, then memfluence report runs/digits-mlp. Any command takes --debug,"
-    " which shows the traceback of an error. Exit codes: 0, 1 failure, 2 misuse, 130 stopped by Ctrl-C.",
+    " which shows the traceback of an error. Exit codes: 0, 1 failure, 2 misuse, 130 stopped by Ctrl-C (0 for serve).",
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,

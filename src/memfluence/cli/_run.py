@@ -145,9 +145,11 @@ def run(
         again = shlex.join(
             ["memfluence", *(word for word in sys.argv[1:] if word != "--retry-failed"), "--retry-failed"]
         )
+        what = f"{status['trials_failed']} trial(s) failed (trial {first['trial']}: {first['message']})"
         raise TrialsFailedError(
-            f"{status['trials_failed']} trial(s) failed (trial {first['trial']}: {first['message']})"
-            f"{'; the others are stored.' if status['trials'] else '.'} To retry just those: {again}"
+            f"{what}; the others are stored. To retry just those: {again}"
+            if status["trials"]
+            else f"{what}, and none succeeded: mend the learner or the data (docs/your-own-model.md), then: {again}"
         )
 
 

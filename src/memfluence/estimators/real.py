@@ -188,10 +188,11 @@ class RealInfluence(Estimates):
                 some = slice(start, start + TRIALS_AT_ONCE)
                 used = bits_at(arm.mask[some], train) == is_in  # (some trials, train)
                 outcome = self._outcome[np.ix_(places[some], test)].astype(float)  # (some trials, test)
-                outcome -= self._centre[test]
                 weights = used.astype(float)
-                sums += outcome.T @ weights
-                squares += (outcome * outcome).T @ weights
+                with np.errstate(invalid="ignore"):  # infinite outcomes have no mean: NaN
+                    outcome -= self._centre[test]
+                    sums += outcome.T @ weights
+                    squares += (outcome * outcome).T @ weights
             counted = (self.arms.trials_in if is_in else self.arms.trials_out)[train]
             sides.append(_mean_and_variance(sums, squares, counted))
         return sides

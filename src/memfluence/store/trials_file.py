@@ -171,7 +171,9 @@ def _load(path: Path, what: str, needed: Sequence[str], optional: Sequence[str] 
 def _labels(values: np.ndarray, name: str, path: Path) -> np.ndarray:
     """Labels as a flat array of int64 or of strings."""
     if values.ndim != 1 or not len(values):
-        raise InputError(f"{path}: {name!r} must be a flat array, one label for each example. Got {values.shape}.")
+        raise InputError(
+            f"{path}: {name!r} must be a flat array, one label for each of at least one example. Got {values.shape}."
+        )
     if values.dtype.kind == "U":
         return values
     with np.errstate(invalid="ignore"):  # NaN and what is beyond 64 bits do not come back equal
