@@ -190,7 +190,7 @@ class _Driver:
         guilty = guilty - gone_on(self._work, guilty, self._lost_at)
         self._losses.update((trial, kind) for trial in guilty)
         failed = {trial for trial in guilty if self._losses[trial, kind] >= _ALLOWED[kind]}
-        store = TrialStore.open(self._work.run)
+        store = TrialStore.open(self._work.run, self._work.identity)
         for trial in sorted(failed):
             message = f"{reason}, {_ALLOWED[kind]} times in this trial"
             store.write_failure(Failure(trial, message))
@@ -226,4 +226,4 @@ def _parcel(ray: Any, work: Work) -> Parcel:
             f"The learner or the data cannot be sent to the cluster ({error}); define the learner in a file or module"
             " (file.py:name)."
         ) from error
-    return Parcel(uuid.uuid4().hex, dataset, rest, str(Path.cwd()), str(run), TrialStore.open(run).info.identity)
+    return Parcel(uuid.uuid4().hex, dataset, rest, str(Path.cwd()), str(run), work.identity)

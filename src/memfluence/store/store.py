@@ -29,7 +29,7 @@ from memfluence.store._examples import has_groups, read_groups, read_ids, read_l
 from memfluence.store._files import file_errors
 from memfluence.store._index import SegmentIndex
 from memfluence.store._merge import merge
-from memfluence.store._ours import check_is_ours, check_is_still_ours
+from memfluence.store._ours import another_run, check_is_ours, check_is_still_ours
 from memfluence.store._places import place_of
 from memfluence.store._unsent import keep_unsent, send_unsent, unsent_trials
 from memfluence.store._upkeep import Damage, StoreUpkeep
@@ -58,9 +58,13 @@ class TrialStore(StoreUpkeep):
         self._place = place_of(path)
 
     @classmethod
-    def open(cls, path: Location | str) -> "TrialStore":
+    def open(cls, path: Location | str, identity: Mapping[str, str] | None = None) -> "TrialStore":
+        """The run at `path`; with `identity` only if it is that one still."""
         location = locate(path)
-        return cls(location, read_run_file(location))
+        store = cls(location, read_run_file(location))
+        if identity is not None and store.info.identity != dict(identity):
+            raise another_run(location)
+        return store
 
     @classmethod
     def create(
@@ -114,7 +118,7 @@ class TrialStore(StoreUpkeep):
         content = segments.encode(outcomes, self.info.identity)
         path = self.path / "trials" / segments.segment_name([outcome.trial for outcome in outcomes], content)
         self._place.publish(path, content, replace=True, patience=patience)
-        check_is_still_ours(self.path, self.info, path)
+        check_is_still_ours(self.path, self.info.identity, path)
         return path
 
     def keep(self, outcomes: Sequence[Outcome]) -> Path:
