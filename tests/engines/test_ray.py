@@ -72,7 +72,7 @@ def test_a_node_is_killed_and_another_joins(
     process = start(*digits, "--out", "node", *on(cluster), "--json", cwd=here)
     for segments in (2, 6, 10) if soak else (2,):
         wait_for_segments(here / "node", process, segments)
-        cluster.kill(cluster.nodes.pop(0))
+        cluster.kill(cluster.take_busy(process))
         cluster.nodes.append(cluster.join())
     output, errors = process.communicate(timeout=500)
     assert process.returncode == 0, errors
