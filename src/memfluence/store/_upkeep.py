@@ -4,6 +4,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -51,7 +52,21 @@ class StoreUpkeep:
 
         FileNotFoundError: it was set aside or compacted since it was listed.
         """
-        return read_rows(self.segment_path(name), self.info.identity, self._sizes, content)
+        path = self.segment_path(name)
+        if content is None:
+            content = self._content(path, partial(self._place.read, path))
+        return read_rows(path, self.info.identity, self._sizes, content)
+
+    def _content(self, path: Location, read: Read) -> pa.Buffer:
+        """The bytes of a segment. One that cannot be read may be good: that is an error, and does not condemn it."""
+        try:
+            return read()
+        except FileNotFoundError:
+            raise
+        except OSError:
+            with file_errors(f"reading {path}"):
+                raise
+            raise
 
     def segment_identity(self, name: str) -> dict[str, str] | None:
         """The run that a segment says it belongs to; None if its bytes are not those that were written."""
@@ -158,14 +173,11 @@ class StoreUpkeep:
                     damaged.append(Damage(path, f"{path} was about to be set aside by a repair that was not finished."))
                     continue
                 try:
-                    found.append((path, use(path, read)))
+                    found.append((path, use(path, partial(self._content, path, read))))
                 except FileNotFoundError:
                     vanished = True
                 except segments.DamagedSegmentError as error:
                     damaged.append(Damage(path, str(error)))
-                except OSError:  # it may be good: who must not read it here, or a disk that fails, does not condemn it
-                    with file_errors(f"reading {path}"):
-                        raise
         return found, tuple(damaged)
 
     @property
