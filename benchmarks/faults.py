@@ -5,7 +5,9 @@
 A round begins a run of digits with a small learner, lets one or two faults happen to it (see `FAULTS`), mends what was
 damaged on purpose (`memfluence repair`), runs the same command to its end and then asks: is `memfluence verify` clean,
 are all trials there with the bits of an undisturbed run, are the scores, CSV and Parquet, those of the undisturbed run
-byte for byte? Segments are written every tenth of a second rather than every two, so that there is something to harm.
+byte for byte? A trial that was stored once and is not there after a fault counts as lost, though it would run again,
+unless its segment was damaged on purpose. A fault may come too late to do anything; how often it struck is counted.
+Segments are written every tenth of a second rather than every two, so that there is something to harm.
 
 A command is the real one in a process of its own, with real worker processes; the process is forked from this one,
 which has imported everything, because importing would take most of the time. As root, full and read-only disks are
@@ -128,7 +130,20 @@ class Round:
     is_mounted: bool = False
     is_damaged: bool = False  # bytes were changed on purpose
     commands: int = 0
-    happened: list[str] = field(default_factory=list)
+    struck: set[str] = field(default_factory=set)  # faults that did something
+    seen: set[int] = field(default_factory=set)  # trials that were stored at some time
+    harmed: set[int] = field(default_factory=set)  # those of them in segments that were damaged on purpose
+    vanished: set[int] = field(default_factory=set)  # those that were not there later, though nothing harmed them
+
+    def look(self) -> None:
+        """Which trials are there, and are all of those that were?"""
+        there = set(_in_a_fork(_stored, self.run)["trials"])
+        self.vanished |= self.seen - self.harmed - there
+        self.seen |= there
+
+    def strike(self, name: str, happened: bool) -> None:
+        if happened:
+            self.struck.add(name)
 
     def start(self, *arguments: str, limit: int | None = None, **environment: str) -> Command:
         self.commands += 1
@@ -171,6 +186,7 @@ class Round:
         command.signal(signal.SIGINT)
         command.wait()
         command.gone()
+        self.look()
 
     def segments(self) -> list[Path]:
         return sorted((self.run / "trials").glob("[!.]*.parquet"))
@@ -223,7 +239,7 @@ def driver_killed(one: Round) -> None:
     command = one.training()
     one.some_time(command)
     command.signal(signal.SIGKILL, everyone=one.chance.random() < 0.5)
-    command.wait()
+    one.strike("driver killed (SIGKILL)", command.wait() == -signal.SIGKILL)
     if one.chance.random() < 0.5:
         command.gone()  # otherwise the next command meets the orphans
 
@@ -235,6 +251,7 @@ def worker_killed(one: Round) -> None:
         one.some_time(command)
         with suppress(IndexError, OSError):
             os.kill(one.chance.choice([pid for pid in command.workers() if _trains(pid)]), signal.SIGKILL)
+            one.strike("worker killed (SIGKILL)", True)
     command.wait()
     command.gone()
 
@@ -250,14 +267,14 @@ def interrupted(one: Round) -> None:
     for _ in range(one.chance.choice([1, 1, 2, 3])):
         command.signal(signal.SIGINT)
         time.sleep(one.chance.uniform(0, 0.05))
-    command.wait()
+    one.strike("Ctrl-C", command.wait() == 130)
     command.gone()
 
 
 def torn_segment(one: Round) -> None:
     """A segment is cut off anywhere."""
     one.partly_done()
-    for path in _some(one, one.segments()):
+    for path in _to_harm(one, "torn segment"):
         path.write_bytes(path.read_bytes()[: one.chance.randrange(path.stat().st_size)])
         one.is_damaged = True
     find_and_repair(one)
@@ -266,7 +283,7 @@ def torn_segment(one: Round) -> None:
 def flipped_bits(one: Round) -> None:
     """One to three bits of a segment are flipped anywhere."""
     one.partly_done()
-    for path in _some(one, one.segments()):
+    for path in _to_harm(one, "flipped bits"):
         content = bytearray(path.read_bytes())
         for position in one.chance.sample(range(8 * len(content)), one.chance.choice([1, 1, 3])):
             content[position // 8] ^= 1 << position % 8
@@ -292,12 +309,12 @@ def full_disk(one: Round) -> None:
     """The disk takes only so much: a small tmpfs, or a limit on the size of each file."""
     if not one.is_mounted or one.chance.random() < 0.3:
         command = one.training(limit=one.chance.randrange(2_000, 9_000))
-        command.wait()
+        one.strike("full disk", command.wait() != 0)
         command.gone()
         return
     _remount(one.run, f"size={4 * one.chance.randrange(6, 24)}k")
     command = one.training()
-    command.wait()
+    one.strike("full disk", command.wait() != 0)
     command.gone()
     _remount(one.run, "size=64m")
 
@@ -306,10 +323,10 @@ def read_only_disk(one: Round) -> None:
     """The disk becomes read-only while the run writes to it."""
     command = one.training()
     one.some_time(command)
-    with _read_only(one):
+    with _read_only(one) as is_read_only:
         command.wait(one.chance.uniform(0.2, 1.5))
         command.signal(signal.SIGINT)
-        command.wait()
+        one.strike("read-only disk", command.wait() != 0 and is_read_only)
         command.gone()
 
 
@@ -317,6 +334,7 @@ def clock_jumps(one: Round) -> None:
     """The wall clock jumps by years within the processes, and files are from the future or the past."""
     command = one.training(**{CLOCK: str(one.chance.random())})
     one.some_time(command)
+    one.strike("clock jumps", command.code is None)
     for path in one.run.rglob("*"):
         if one.chance.random() < 0.5:
             with suppress(FileNotFoundError):
@@ -332,6 +350,7 @@ def clock_jumps(one: Round) -> None:
 def two_drivers(one: Round) -> None:
     """The same command twice at once; perhaps one of the two is killed."""
     commands = [one.training(), one.training()]
+    one.strike("two drivers at once", commands[0].wait(0.1) is None)
     if one.chance.random() < 0.5:
         one.some_time(commands[0])
         one.chance.choice(commands).signal(signal.SIGKILL)
@@ -346,9 +365,16 @@ def compact_killed(one: Round) -> None:
     command = one.training() if one.chance.random() < 0.5 else None
     for _ in range(3):
         compacting = one.start("compact", str(one.run))
-        compacting.wait(one.chance.uniform(0, 0.15))
+        before = set(one.segments())
+        until = time.monotonic() + PATIENCE
+        if one.chance.random() < 0.7:  # once it has done something; otherwise at any time
+            while compacting.wait(0) is None and set(one.segments()) == before and time.monotonic() < until:
+                pass
+        else:
+            compacting.wait(one.chance.uniform(0, 0.15))
         compacting.signal(signal.SIGKILL)
-        compacting.wait()
+        one.strike("compact killed (SIGKILL)", compacting.wait() == -signal.SIGKILL)
+        one.look()
     if command:
         command.wait()
         command.gone()
@@ -369,8 +395,14 @@ FAULTS: dict[str, Callable[[Round], None]] = {
 MOUNTED = ("full disk", "read-only disk")
 
 
-def _some(one: Round, paths: list[Path]) -> list[Path]:
-    return one.chance.sample(paths, min(len(paths), one.chance.choice([1, 1, 2])))
+def _to_harm(one: Round, name: str) -> list[Path]:
+    """One or two segments, if there are any; their trials may be missing from now on."""
+    paths = one.segments()
+    chosen = one.chance.sample(paths, min(len(paths), one.chance.choice([1, 1, 2])))
+    for path in chosen:
+        one.harmed |= set(_in_a_fork(_trials_of, one.run, path.name)["trials"])
+    one.strike(name, bool(chosen))
+    return chosen
 
 
 def _remount(directory: Path, how: str) -> bool:
@@ -384,14 +416,17 @@ class _read_only:
     def __init__(self, one: Round) -> None:
         self._one = one
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> bool:
+        """Whether that is so."""
         if self._one.is_mounted:
             for _ in range(200):  # busy while a file is being written
                 if _remount(self._one.run, "ro"):
-                    return
+                    return True
                 time.sleep(0.005)
         elif os.geteuid() != 0:
             (self._one.run / "trials").chmod(0o555)
+            return True
+        return False
 
     def __exit__(self, *_: object) -> None:
         if self._one.is_mounted:
@@ -425,7 +460,9 @@ def play(one: Round, names: list[str], undisturbed: Undisturbed) -> dict[str, An
     try:
         for name in names:
             FAULTS[name](one)
-        found["left_to_run"] = _compared(one.run, undisturbed.run)["lost"]
+            one.look()
+        found |= {"struck": sorted(one.struck), "stored_then_gone": len(one.vanished)}
+        found["left_to_run"] = _in_a_fork(_difference, one.run, undisturbed.run)["lost"]
         code, said = one.do(*run_arguments(one.run))
         if code == 1 and "--retry-failed" in said:  # a trial whose worker was killed has failed
             code, said = one.do(*run_arguments(one.run), "--retry-failed")
@@ -433,7 +470,8 @@ def play(one: Round, names: list[str], undisturbed: Undisturbed) -> dict[str, An
             raise AssertionError(f"run ended with {code}: {said[-500:]}")
         code, said = one.do("verify", str(one.run), "--json")
         found |= {"clean": code == 0} | ({} if code == 0 else {"verify": said[-500:]})
-        found |= _compared(one.run, undisturbed.run)
+        found |= _in_a_fork(_difference, one.run, undisturbed.run)
+        found["lost"] += len(one.vanished)
         found["wrong_scores"] = scores_of(one, one.run) != undisturbed.scores
     except Exception as error:
         found["error"] = f"{type(error).__name__}: {error}"
@@ -444,13 +482,13 @@ def play(one: Round, names: list[str], undisturbed: Undisturbed) -> dict[str, An
     return found
 
 
-def _compared(run: Path, undisturbed: Path) -> dict[str, int]:
-    """How many trials are not there, and how many have other bits, read in a process that has no Arrow threads."""
+def _in_a_fork(function: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    """What a function that reads a run gives, in a process of its own: this one must have no Arrow threads."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            os.write(write, json.dumps(_difference(run, undisturbed)).encode())
+            os.write(write, json.dumps(function(*arguments)).encode())
         except BaseException:
             traceback.print_exc()
         finally:
@@ -462,7 +500,25 @@ def _compared(run: Path, undisturbed: Path) -> dict[str, int]:
     return dict(json.loads(answer))
 
 
-def _difference(run: Path, undisturbed: Path) -> dict[str, int]:
+def _stored(run: Path) -> dict[str, Any]:
+    from memfluence.store import TrialStore
+
+    if not (run / "run.json").exists():
+        return {"trials": []}
+    return {"trials": TrialStore.open(run).scan().numbers.tolist()}
+
+
+def _trials_of(run: Path, segment: str) -> dict[str, Any]:
+    from memfluence.store import DamagedSegmentError, TrialStore
+
+    try:
+        return {"trials": TrialStore.open(run).read_rows(segment).numbers.tolist()}
+    except DamagedSegmentError:  # by a fault before
+        return {"trials": []}
+
+
+def _difference(run: Path, undisturbed: Path) -> dict[str, Any]:
+    """How many trials are not there, and how many have other bits."""
     from memfluence.store import TrialStore
 
     if not (run / "run.json").exists():  # the disk was full before it began
@@ -558,6 +614,9 @@ def table_of(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
         {
             "fault": name,
             "rounds": len(rows),
+            "struck": sum(
+                (name in one.get("struck", ())) if name in FAULTS else bool(one.get("struck")) for one in rows
+            ),
             "left_to_run": sum(one.get("left_to_run", 0) for one in rows),
             "trials_lost": sum(one["lost"] for one in rows),
             "trials_wrong": sum(one["wrong"] for one in rows),
@@ -568,7 +627,7 @@ def table_of(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-HEADER = ("fault", "rounds", "left to run", "trials lost", "trials wrong", "verify not clean", "other scores")
+HEADER = ("fault", "rounds", "struck", "left to run", "trials lost", "trials wrong", "verify not clean", "other scores")
 
 
 def page_of(found: dict[str, Any]) -> str:
@@ -599,8 +658,10 @@ to `memfluence run` to set it aside.
 {rows}
 
 The rounds of a fault are those that it happened in, so those with two faults count twice; the last line counts each
-once. "Left to run" are the trials that were not there when the faults were over. Full and read-only disks were
-{disks}. The clock jumps within the processes and on the files' times, not on the machine.
+once. A fault that came too late, or found nothing to harm, did not strike. "Left to run" are the trials that were not
+there when the faults were over; one that had been stored in a segment that nobody damaged on purpose would count as
+lost. Full and read-only disks were {disks}.
+The clock jumps within the processes and on the files' times, not on the machine.
 `make soak` repeats the campaign, `make test` one round of each fault.
 """
 

@@ -163,6 +163,7 @@ def run_trials(
         campaign.learner,
         campaign.design,
         store.path,
+        store.info.identity,
         store.info.group_size,
         store.info.record,
         campaign.device,

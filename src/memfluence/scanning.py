@@ -13,7 +13,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from memfluence.engines import THREAD_VARIABLES, connected, gpus_and_device, no_room, places
+from memfluence.engines import THREAD_VARIABLES, connected, gpus_and_device, no_room, places, told_on_stderr
 from memfluence.errors import EngineError, InputError
 from memfluence.estimators import Arms, Block, Influence, Scan
 
@@ -39,7 +39,7 @@ def scan_on_ray(
     """
     gpus, chosen = gpus_and_device(device, gpus_per_worker)
     with connected(address) as ray:
-        yield partial(_scan, ray, workers, gpus, chosen)
+        yield told_on_stderr()(partial(_scan, ray, workers, gpus, chosen))
 
 
 def tiles(blocks: Sequence[Block], pairs: int) -> Iterator[list[Block]]:

@@ -48,6 +48,15 @@ class SmallCluster:
         """The processes that run tasks of ours."""
         return [one for node in self.nodes for one in _children(_daemon(node)) if "ray::run_groups" in _title(one)]
 
+    def take_busy(self, process: subprocess.Popen[str]) -> Any:
+        """A node that runs a task of ours, which is then no longer among the nodes; one may be starting its worker."""
+        while True:
+            for node in self.nodes:
+                if any("ray::run_groups" in _title(one) for one in _children(_daemon(node))):
+                    self.nodes.remove(node)
+                    return node
+            assert process.poll() is None, process.communicate()
+
     def __enter__(self) -> "SmallCluster":
         return self
 

@@ -69,13 +69,14 @@ def on(cluster: SmallCluster, *more: str) -> list[str]:
 def test_a_node_is_killed_and_another_joins(
     here: Path, undisturbed: dict[str, bytes], cluster: SmallCluster, digits: list[str], soak: bool
 ) -> None:
-    process = start(*digits, "--out", "node", *on(cluster), cwd=here)
+    process = start(*digits, "--out", "node", *on(cluster), "--json", cwd=here)
     for segments in (2, 6, 10) if soak else (2,):
         wait_for_segments(here / "node", process, segments)
-        cluster.kill(cluster.nodes.pop(0))
+        cluster.kill(cluster.take_busy(process))
         cluster.nodes.append(cluster.join())
-    _, errors = process.communicate(timeout=500)
+    output, errors = process.communicate(timeout=500)
     assert process.returncode == 0, errors
+    assert json.loads(output)["trials"] == int(digits[3]), "Ray has much to say about a dead node, but not on stdout"
     assert "a node of the cluster was lost" in errors, "it must lose something to show anything"
     assert scores_of("node", here) == undisturbed["local"]
 

@@ -1,6 +1,7 @@
 """A built-in learner is made again from what run.json says of it; anything else has to be given again."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,3 +41,14 @@ def test_others_are_not() -> None:
         described(changed)
     with pytest.raises(LearnerError, match="nobody knows their learner"):
         described(None)
+
+
+@pytest.mark.parametrize("name", ["{file}:learn", "{file}", "{file}:learn@fast", "elsewhere_evil:learn"])
+def test_code_that_only_a_run_names_is_not_loaded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run may come from someone else, with a file beside it."""
+    trace, file = tmp_path / "trace", tmp_path / "elsewhere_evil.py"
+    file.write_text(f"open({str(trace)!r}, 'w').close()\ndef learn(x, y, seed): ...\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LearnerError, match="is not built in"):
+        described({"name": name.format(file=file), "kind": "function", "attribute": "learn"})
+    assert not trace.exists()

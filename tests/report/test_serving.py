@@ -124,6 +124,16 @@ def test_nothing_else_is_served(server: ReportServer, tmp_path: Path, path: str)
     assert all(word not in body for word in (b"outside", b"secret", b"notes", b"root:", b"fingerprint"))
 
 
+def test_a_page_that_is_a_link_out_of_the_folder_is_not_served(server: ReportServer, tmp_path: Path) -> None:
+    (tmp_path / "outside.html").write_text("outside")
+    (tmp_path / "out" / "index.html").unlink()
+    (tmp_path / "out" / "index.html").symlink_to(tmp_path / "outside.html")
+    for path in ("/", "/index.html"):
+        status, _, body = ask(server, path)
+        assert status == 404
+        assert b"outside" not in body
+
+
 def test_only_reading(server: ReportServer) -> None:
     for method in ("POST", "PUT", "DELETE"):
         assert ask(server, "/", method)[0] == 501

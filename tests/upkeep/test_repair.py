@@ -1,5 +1,7 @@
 """`repair` sets aside what is wrong and nothing else, deletes nothing, and can be killed at any moment."""
 
+import json
+import os
 import shutil
 from pathlib import Path
 
@@ -110,3 +112,33 @@ def test_what_cannot_be_mended_is_said(tmp_path: Path) -> None:
     done = mf.repair(tmp_path / "run")
     assert [one.message for one in done.left] == [one.message for one in done.problems]
     assert done.missing == ()
+
+
+@pytest.mark.parametrize("part", ["fingerprint", "learner", "digest"])
+def test_a_run_file_that_is_not_of_its_segments_costs_none_of_them(tmp_path: Path, part: str) -> None:
+    """One damaged character of run.json must not set all trials aside."""
+    PlannedWorld().filled(tmp_path / "run")
+    file = tmp_path / "run" / "run.json"
+    raw = json.loads(file.read_text())
+    if part == "learner":
+        raw["learner"] = {"name": "another"}
+    else:
+        raw["dataset" if part == "fingerprint" else "plan"][part] = "0" * 32
+    file.write_text(json.dumps(raw))
+    before = all_files(tmp_path / "run")
+    found = mf.repair(tmp_path / "run")
+    assert all_files(tmp_path / "run") == before
+    assert found.set_aside == ()
+    assert any("restore it from a copy" in one.message for one in found.left)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes have no names here")
+def test_what_is_no_file_goes_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    store = PlannedWorld().filled(tmp_path / "run")
+    names = [f"000000000-000000003-4-{digit * 32}.parquet" for digit in "ab"]
+    os.mkfifo(store.segment_path(names[0]))
+    Path(str(store.segment_path(names[1]))).mkdir()
+    assert len(store.segment_names()) == 3
+    assert [problem.segment for problem in mf.verify(store.path).problems] == names
+    assert mf.repair(store.path).set_aside == tuple(names)
+    assert mf.verify(store.path).is_clean

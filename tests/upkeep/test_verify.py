@@ -13,7 +13,7 @@ import memfluence as mf
 from memfluence import designs
 from memfluence.errors import DesignError, InputError, RunMismatchError, StoreError
 from memfluence.records import Failure
-from memfluence.store import TrialStore
+from memfluence.store import TrialStore, segments
 from upkeep.planned_world import PlannedWorld, all_files, with_one_bit_changed
 
 
@@ -247,3 +247,35 @@ def test_what_was_written_through_the_store_is_not_trusted_blindly(tmp_path: Pat
     store.remove_segments([name])
     assert mf.verify(tmp_path / "run").is_clean
     assert len(mf.verify(tmp_path / "run", sample=4, learner=learn).problems) == 4
+
+
+def test_a_segment_without_rows_is_nothing(tmp_path: Path) -> None:
+    store = PlannedWorld().filled(tmp_path / "run")
+    empty = store.read_rows(store.segment_names()[0]).table.slice(0, 0)
+    content = segments.encode_table(empty, store.info.identity)
+    (tmp_path / "run" / "trials" / segments.segment_name([0], content)).write_bytes(content)
+    assert messages(tmp_path / "run") == []
+
+
+@pytest.mark.parametrize("where", ["../outside/{}", "{parent}/outside/{}", None, 3, "run.json"])
+def test_labels_outside_of_the_run_are_not_read(tmp_path: Path, where: Any) -> None:
+    store = PlannedWorld().filled(tmp_path / "run")
+    name = str(store.info.dataset["examples"])
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "run" / name).rename(tmp_path / "outside" / name)
+    raw = json.loads((tmp_path / "run" / "run.json").read_text())
+    raw["dataset"]["examples"] = where.format(name, parent=tmp_path) if isinstance(where, str) else where
+    (tmp_path / "run" / "run.json").write_text(json.dumps(raw))
+    assert "none of the run's; restore it from a copy" in " ".join(messages(tmp_path / "run"))
+    with pytest.raises(StoreError, match="none of the run's"):
+        mf.open(tmp_path / "run").memorization()
+
+
+def test_a_plan_whose_digest_is_another_is_not_gone_on_with(tmp_path: Path) -> None:
+    """All its segments would else be of another run, and be set aside."""
+    world = PlannedWorld()
+    world.filled(tmp_path / "run")
+    file = tmp_path / "run" / "run.json"
+    file.write_text(file.read_text().replace(world.design.plan.digest, "0" * 32))
+    with pytest.raises(StoreError, match="digest of its plan is not the plan's"):
+        world.create(tmp_path / "run")

@@ -3,7 +3,7 @@ cluster (`ray`)."""
 
 from collections.abc import Sequence
 
-from memfluence.engines._ray_cluster import connected, gpus_and_device, no_room, places
+from memfluence.engines._ray_cluster import connected, gpus_and_device, no_room, places, told_on_stderr
 from memfluence.engines._signals import uninterrupted
 from memfluence.engines._threads import THREAD_VARIABLES, one_thread
 from memfluence.engines._versions import installed_versions
@@ -36,6 +36,7 @@ __all__ = [
     "no_room",
     "one_thread",
     "places",
+    "told_on_stderr",
     "trials_of",
     "uninterrupted",
 ]

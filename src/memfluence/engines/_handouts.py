@@ -53,7 +53,7 @@ def gone_on(work: Work, trials: set[int], lost_at: dict[int, float]) -> set[int]
         return set()
     further = {
         one.trial: one.fraction
-        for one in TrialStore.open(work.run).checkpoints().part_way(())
+        for one in TrialStore.open(work.run, work.identity).checkpoints().part_way(())
         if one.trial in trials and one.fraction > lost_at.get(one.trial, 0.0)
     }
     lost_at |= further

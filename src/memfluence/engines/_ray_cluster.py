@@ -5,16 +5,17 @@ import math
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from typing import Any
 
 from memfluence.engines._signals import STOPPING
 from memfluence.errors import EngineError, InputError
 
-__all__ = ["connected", "gpus_and_device", "no_room", "places"]
+__all__ = ["connected", "gpus_and_device", "no_room", "places", "told_on_stderr"]
 
 _SECONDS_TO_REACH = 5.0
 _SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # an empty frame of HTTP/2's settings: length, type, flags, stream
@@ -59,6 +60,13 @@ def connected(address: str | None) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+@contextmanager
+def told_on_stderr() -> Iterator[None]:
+    """What Ray itself tells of the cluster, a node that died say, goes to stderr: stdout is for results."""
+    with redirect_stdout(sys.stderr):
+        yield
 
 
 def _check_reachable(where: str) -> None:

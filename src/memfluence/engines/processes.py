@@ -126,7 +126,7 @@ def _bury(worker: _Worker, reason: str, work: Work, emit: Emit, lost_at: dict[in
     begun = [group for group in worker.groups if not set(group.wanted) <= worker.done]
     guilty = set(begun[0].wanted) & worker.unstored if begun else set()
     guilty -= gone_on(work, guilty, lost_at)
-    store = TrialStore.open(work.run)
+    store = TrialStore.open(work.run, work.identity)
     for trial in sorted(guilty):
         store.write_failure(Failure(trial, reason))
         emit(TrialFailed(trial, reason))

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from memfluence.datasets import Dataset
 from memfluence.engines._handouts import Ledger, gone_on, next_handout
-from memfluence.engines._ray_cluster import connected, gpus_and_device, no_room, places
+from memfluence.engines._ray_cluster import connected, gpus_and_device, no_room, places, told_on_stderr
 from memfluence.engines._ray_worker import Mailbox, Parcel, Report, run_groups
 from memfluence.engines._signals import uninterrupted
 from memfluence.engines._threads import THREAD_VARIABLES
@@ -56,7 +56,7 @@ def run_ray(
     before does not count. Errors of the learner are recorded as failures and not tried again.
     """
     gpus, device = gpus_and_device(work.device, gpus_per_worker)
-    with connected(address) as ray:
+    with told_on_stderr(), connected(address) as ray:
         if not places(ray, gpus):
             raise InputError(no_room(gpus))
         _Driver(ray, replace(work, device=device), emit, workers, gpus).run(groups)
@@ -190,7 +190,7 @@ class _Driver:
         guilty = guilty - gone_on(self._work, guilty, self._lost_at)
         self._losses.update((trial, kind) for trial in guilty)
         failed = {trial for trial in guilty if self._losses[trial, kind] >= _ALLOWED[kind]}
-        store = TrialStore.open(self._work.run)
+        store = TrialStore.open(self._work.run, self._work.identity)
         for trial in sorted(failed):
             message = f"{reason}, {_ALLOWED[kind]} times in this trial"
             store.write_failure(Failure(trial, message))
@@ -226,4 +226,4 @@ def _parcel(ray: Any, work: Work) -> Parcel:
             f"The learner or the data cannot be sent to the cluster ({error}); define the learner in a file or module"
             " (file.py:name)."
         ) from error
-    return Parcel(uuid.uuid4().hex, dataset, rest, str(Path.cwd()), str(run), TrialStore.open(run).info.identity)
+    return Parcel(uuid.uuid4().hex, dataset, rest, str(Path.cwd()), str(run), work.identity)

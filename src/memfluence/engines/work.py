@@ -4,7 +4,7 @@ import os
 import platform
 import time
 import traceback
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from memfluence.datasets import Dataset
@@ -35,6 +35,7 @@ class Work:
     learner: Learner
     design: Design
     run: Location  # a path, or a URI that workers elsewhere can open
+    identity: Mapping[str, str]  # of the run: another process may have put a different one there since
     group_size: int
     record: tuple[str, ...]
     device: str
@@ -55,7 +56,7 @@ class GroupRunner:
     def __init__(self, work: Work, emit: Emit) -> None:
         self._work = work
         self._emit = emit
-        self._store = TrialStore.open(work.run)
+        self._store = TrialStore.open(work.run, work.identity)
         self._writer = SegmentWriter(self._store, self._stored, self._say)
         self._checkpoints = self._store.checkpoints(work.checkpoint_every, self._say)
         self._learner = work.learner

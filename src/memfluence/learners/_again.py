@@ -5,7 +5,7 @@ from typing import Any
 
 from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
-from memfluence.learners._source import SourcedLearner, resolve
+from memfluence.learners._source import SourcedLearner, built_in
 from memfluence.learners.protocol import Learner, Representation, Representing
 from memfluence.records import Trial, canonical_json
 
@@ -13,7 +13,10 @@ __all__ = ["described", "represent"]
 
 
 def described(description: Mapping[str, Any] | None) -> Learner:
-    """The built-in learner that describes itself so; others have to be given again by their owner."""
+    """The built-in learner that describes itself so; others have to be given again by their owner.
+
+    A description comes with a run, perhaps from someone else: a file or module that it names is not loaded.
+    """
     if description is None:
         raise LearnerError("the trials were imported, and nobody knows their learner; name it with --learner.")
     settings = {
@@ -23,7 +26,7 @@ def described(description: Mapping[str, Any] | None) -> Learner:
     }
     name = str(description.get("name"))
     try:
-        found = resolve(name, settings)
+        found = built_in(name, settings)
     except LearnerError:
         found = None
     if found is None or canonical_json(found.describe()) != canonical_json(description):

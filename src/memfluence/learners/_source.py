@@ -21,7 +21,7 @@ from memfluence.learners.protocol import Checkpoints, Learner, Resumable, descri
 from memfluence.learners.recipes import LEARNER_PRESETS
 from memfluence.records import Failure, Outcome, PartWay, Trial
 
-__all__ = ["BUILTIN", "SourcedLearner", "resolve"]
+__all__ = ["BUILTIN", "SourcedLearner", "built_in", "resolve"]
 
 # Name -> where its class is; imported when it is asked for.
 BUILTIN: dict[str, str] = {"mlp": "memfluence.learners.mlp:MLP"}
@@ -56,17 +56,22 @@ def resolve(learner: Any = "mlp", settings: Mapping[str, Any] | None = None) -> 
         return _from_source(where, attribute, settings or {})
     if is_file(learner):
         raise LearnerError(f"say which attribute of the file is the learner: {learner}:{_example(load(learner))}.")
-    if learner in BUILTIN:
-        module, _, name = BUILTIN[learner].partition(":")
-        return _from_object(getattr(importlib.import_module(module), name), settings or {}, learner)
-    presets = [*LEARNER_PRESETS, *(name.partition("@")[0] for name in LEARNER_PRESETS)]
+    return built_in(learner, settings or {})
+
+
+def built_in(name: str, settings: Mapping[str, Any]) -> Learner:
+    """The built-in learner of this name. Whatever the name is, no file or module of anyone else's is loaded."""
+    if name in BUILTIN:
+        module, _, attribute = BUILTIN[name].partition(":")
+        return _from_object(getattr(importlib.import_module(module), attribute), settings, name)
+    presets = [*LEARNER_PRESETS, *(preset.partition("@")[0] for preset in LEARNER_PRESETS)]
     known_or_error(
-        learner,
+        name,
         {*BUILTIN, *presets},
         "there is no built-in learner",
         "One of your own is module:attribute or file.py:attribute; built in:",
     )
-    return from_preset(learner, settings or {})
+    return from_preset(name, settings)
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,8 @@ def file_errors(doing: str) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             advice = "the disk is full or over quota: free some space, then run the same command again"
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            advice = "it is read-only for this user: change its permissions or choose another --out"
+            advice = "this user may not do that: change its permissions or choose another --out"
         else:
             advice = "check the disk and the path"
-        raise StoreError(f"Failed {doing}: {error.strerror or error}; {advice}.") from error
+        reason = os.strerror(error.errno) if error.errno else str(error)  # Arrow's own texts name the file again
+        raise StoreError(f"Failed {doing}: {reason}; {advice}.") from error

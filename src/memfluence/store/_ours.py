@@ -1,14 +1,14 @@
 """Whether a place is one for this run: before anything is written there, and while it goes on."""
 
-from pathlib import Path
+from collections.abc import Mapping
 
 from memfluence.errors import InputError, MemfluenceError, RunMismatchError
 from memfluence.store._files import PARTIAL_PREFIX, file_errors
 from memfluence.store._places import Place, place_of
 from memfluence.store.locations import Location
-from memfluence.store.run_file import RUN_FILE, RunInfo, read_run_file
+from memfluence.store.run_file import RUN_FILE, read_run_file
 
-__all__ = ["check_is_ours", "check_is_still_ours"]
+__all__ = ["another_run", "check_is_ours", "check_is_still_ours"]
 
 
 def check_is_ours(place: Place, directory: Location) -> None:
@@ -33,21 +33,25 @@ def _is_of_a_new_run(place: Place, directory: Location, name: str) -> bool:
     return name.startswith(("examples-", PARTIAL_PREFIX, RUN_FILE))
 
 
-def check_is_still_ours(directory: Location, info: RunInfo, written: Location) -> None:
-    """Take back what was written and raise, if a remote directory holds another run by now.
+def check_is_still_ours(directory: Location, identity: Mapping[str, str], written: Location) -> None:
+    """Take back what was written and raise, if the directory holds another run by now.
 
-    A run.json cannot be created exclusively there. Of two processes that create different runs at the same moment the
-    last one's stays, and the other notices here, at its first segment.
+    A remote run.json cannot be created exclusively, and one of this machine may be replaced while it has no trials. Of
+    two processes that ask for different runs the last one's run.json stays; the other notices here, at its next
+    segment.
     """
-    if isinstance(directory, Path):
-        return
     try:
         there = read_run_file(directory)
     except MemfluenceError:
         return  # no reason to lose trials
-    if there.identity != info.identity:
+    if there.identity != identity:
         place_of(directory).remove(written)
-        raise RunMismatchError(
-            f"{directory} has become a different run, which another process created at the same moment; choose another"
-            " --out for one of the two."
-        )
+        raise another_run(directory)
+
+
+def another_run(directory: Location) -> RunMismatchError:
+    """What to raise where a process finds another run than the one that it works on."""
+    return RunMismatchError(
+        f"{directory} has become a different run, which another process asked for while this one had stored no trial;"
+        " choose another --out for one of the two."
+    )

@@ -4,6 +4,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 from memfluence.errors import StoreError
 from memfluence.records import Failure
 from memfluence.store import segments
+from memfluence.store._arrow import content_digest, open_parquet
 from memfluence.store._files import file_errors
 from memfluence.store._places import Place
 from memfluence.store.checkpoints import CheckpointFiles
@@ -39,7 +41,8 @@ class StoreUpkeep:
     def segment_names(self) -> list[str]:
         """Segments that count, in the order of their trials."""
         condemned = self._condemned()
-        return [path.name for path in self._segment_paths() if path.name not in condemned]
+        paths = (path for path in self._segment_paths() if not _is_no_file(path))
+        return [path.name for path in paths if path.name not in condemned]
 
     def segment_path(self, name: str) -> Location:
         return self.path / "trials" / name
@@ -49,7 +52,36 @@ class StoreUpkeep:
 
         FileNotFoundError: it was set aside or compacted since it was listed.
         """
-        return read_rows(self.segment_path(name), self.info.identity, self._sizes, content)
+        path = self.segment_path(name)
+        if content is None:
+            content = self._content(path, partial(self._place.read, path))
+        return read_rows(path, self.info.identity, self._sizes, content)
+
+    def _content(self, path: Location, read: Read) -> pa.Buffer:
+        """The bytes of a segment. One that cannot be read may be good: that is an error, and does not condemn it."""
+        try:
+            return read()
+        except FileNotFoundError:
+            raise
+        except OSError:
+            with file_errors(f"reading {path}"):
+                raise
+            raise
+
+    def segment_identity(self, name: str) -> dict[str, str] | None:
+        """The run that a segment says it belongs to; None if its bytes are not those that were written."""
+        path = self.segment_path(name)
+        if _is_no_file(path):
+            return None
+        try:
+            content = self._place.read(path)
+            if content_digest(content) != path.stem.rpartition("-")[2]:
+                return None
+            with open_parquet(content) as file:
+                found = file.schema_arrow.metadata or {}
+            return {key: found.get(key.encode(), b"").decode() for key in self.info.identity}
+        except (pa.ArrowException, OSError, ValueError):
+            return None
 
     def write_rows(self, rows: Rows) -> str:
         """Publish rows that other segments have too, read them back, and give the name of their new segment.
@@ -134,11 +166,14 @@ class StoreUpkeep:
             new = [path for path in self._segment_paths() if path not in seen]
             seen.update(new)
             for path, read in self._place.read_all(new, fresh=fresh):
+                if _is_no_file(path):
+                    damaged.append(Damage(path, f"{path} is no file, and only files belong there."))
+                    continue
                 if path.name in condemned:
                     damaged.append(Damage(path, f"{path} was about to be set aside by a repair that was not finished."))
                     continue
                 try:
-                    found.append((path, use(path, read)))
+                    found.append((path, use(path, partial(self._content, path, read))))
                 except FileNotFoundError:
                     vanished = True
                 except segments.DamagedSegmentError as error:
@@ -158,3 +193,8 @@ class StoreUpkeep:
         """Files of a part of the run, in the order of their names."""
         names = self._place.names(self.path / part)
         return [self.path / part / name for name in names if name.endswith(suffix) and not name.startswith(".")]
+
+
+def _is_no_file(path: Location) -> bool:
+    """Whether there is something else: a directory, or a pipe, whose reader would wait for ever."""
+    return isinstance(path, Path) and path.exists() and not path.is_file()

@@ -8,6 +8,7 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 from memfluence.errors import InputError
 
@@ -16,6 +17,7 @@ __all__ = ["OBJECT_STORES", "Location", "Uri", "folder_for", "locate", "refuse_u
 # Where an upload is one object that appears when it is complete; elsewhere files are written and then renamed.
 OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oci", "oss", "obs", "b2", "memory"}
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/(?P<slash>/?)(?P<rest>.*)", re.DOTALL)
+_SECRET = re.compile(r"secret|password|token|(access|account|shared|private)_?key|^key$|^sig", re.IGNORECASE)
 
 
 @dataclass(frozen=True, order=True)
@@ -75,13 +77,15 @@ def locate(given: str | Path | Uri) -> Location:
     place, _, query = match["rest"].partition("?")
     authority, *parts = place.split("/")
     path = [part for part in parts if part]
+    secrets = [name for name, _ in parse_qsl(query, keep_blank_values=True) if _SECRET.search(name)]
+    if (":" in authority.partition("@")[0] and "@" in authority) or secrets:
+        shown = f"...?{secrets[0]}=..." if secrets else f"...@{authority.rpartition('@')[2]}"
+        raise InputError(
+            f"A password does not belong into a URI ({scheme}://{shown}), which is shown and logged; give credentials"
+            " as that file system's tools take them (AWS_PROFILE, environment variables, ...)."
+        )
     if (not authority and scheme in OBJECT_STORES) or not (authority or path) or {".", ".."} & set(path):
         raise InputError(f"{given} is no place for a run; write {scheme}://BUCKET/PATH, without . and .. in the path.")
-    if ":" in authority.partition("@")[0] and "@" in authority:
-        raise InputError(
-            f"A password does not belong into a URI ({scheme}://...@{authority.rpartition('@')[2]}), which is shown and"
-            " logged; give credentials as that file system's tools take them (AWS_PROFILE, environment variables, ...)."
-        )
     return Uri(f"{scheme}://{authority}", "/".join(path), query)
 
 

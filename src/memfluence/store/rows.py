@@ -66,7 +66,10 @@ class Rows:
         Where and when a trial was made is no part of its result.
         """
         extras = sorted(_EXTRAS.intersection(self.table.column_names))
-        columns = [self.kinds.view(np.uint8).reshape(len(self), -1), *map(self.bytes_of, (*_BITS, *extras))]
+        columns = [
+            self.kinds.astype("<i2").view(np.uint8).reshape(len(self), 2),
+            *map(self.bytes_of, (*_BITS, *extras)),
+        ]
         together = np.ascontiguousarray(np.hstack(columns))  # (rows, bytes)
         return [hashlib.blake2b(row, digest_size=16).digest() for row in together]
 

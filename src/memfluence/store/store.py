@@ -13,6 +13,7 @@ trial that was written twice counts once.
 """
 
 import json
+import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -29,7 +30,7 @@ from memfluence.store._examples import has_groups, read_groups, read_ids, read_l
 from memfluence.store._files import file_errors
 from memfluence.store._index import SegmentIndex
 from memfluence.store._merge import merge
-from memfluence.store._ours import check_is_ours, check_is_still_ours
+from memfluence.store._ours import another_run, check_is_ours, check_is_still_ours
 from memfluence.store._places import place_of
 from memfluence.store._unsent import keep_unsent, send_unsent, unsent_trials
 from memfluence.store._upkeep import Damage, StoreUpkeep
@@ -58,9 +59,13 @@ class TrialStore(StoreUpkeep):
         self._place = place_of(path)
 
     @classmethod
-    def open(cls, path: Location | str) -> "TrialStore":
+    def open(cls, path: Location | str, identity: Mapping[str, str] | None = None) -> "TrialStore":
+        """The run at `path`; with `identity` only if it is that one still."""
         location = locate(path)
-        return cls(location, read_run_file(location))
+        store = cls(location, read_run_file(location))
+        if identity is not None and store.info.identity != dict(identity):
+            raise another_run(location)
+        return store
 
     @classmethod
     def create(
@@ -104,6 +109,11 @@ class TrialStore(StoreUpkeep):
                 f"{directory} holds a different run: it differs in {'; '.join(found)}."
                 " Choose another directory (--out), or ask for what is there."
             )
+        if store.info.identity["memfluence.plan"] != info.identity["memfluence.plan"]:
+            raise StoreError(
+                f"{directory / RUN_FILE} is damaged: the digest of its plan is not the plan's. Restore it from a copy,"
+                " the trials beside it are not touched."
+            )
         if info.trials > store.info.trials:
             store.info = replace(store.info, trials=info.trials)
             write_run_file(directory, store.info, replace_existing=True)
@@ -114,7 +124,7 @@ class TrialStore(StoreUpkeep):
         content = segments.encode(outcomes, self.info.identity)
         path = self.path / "trials" / segments.segment_name([outcome.trial for outcome in outcomes], content)
         self._place.publish(path, content, replace=True, patience=patience)
-        check_is_still_ours(self.path, self.info, path)
+        check_is_still_ours(self.path, self.info.identity, path)
         return path
 
     def keep(self, outcomes: Sequence[Outcome]) -> Path:
@@ -223,18 +233,29 @@ class TrialStore(StoreUpkeep):
         numbers, first = np.unique(np.concatenate([part.numbers for _, part in found]), return_index=True)
         return numbers, np.concatenate([part.extras[name] for _, part in found])[first]
 
+    @property
+    def _examples(self) -> Location:
+        """The file of labels, which is one of the run's own, whatever its run.json says."""
+        name = self.info.dataset.get("examples")
+        if not isinstance(name, str) or not re.fullmatch("examples-[0-9a-f]{32}[.]parquet", name):
+            raise StoreError(
+                f"{self.path / RUN_FILE} names {name!r} as the file of labels, which is none of the run's; restore it"
+                " from a copy."
+            )
+        return self.path / name
+
     def labels(self) -> tuple[np.ndarray, np.ndarray]:
         """Label codes of the training and of the test examples."""
-        return read_labels(self.path / str(self.info.dataset["examples"]))
+        return read_labels(self._examples)
 
     def ids(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Names of the training and of the test examples (files, keys), where their source has them."""
-        return read_ids(self.path / str(self.info.dataset["examples"]))
+        return read_ids(self._examples)
 
     @property
     def has_groups(self) -> bool:
         """Whether the plan kept whole groups, and which those are is known."""
-        return self._keeps_groups and has_groups(self.path / str(self.info.dataset["examples"]))
+        return self._keeps_groups and has_groups(self._examples)
 
     @property
     def _keeps_groups(self) -> bool:
@@ -249,4 +270,4 @@ class TrialStore(StoreUpkeep):
                 f"{self.path} was imported from a file that does not say what its groups are; export the trials again"
                 " where they were made, and import that file into a new directory."
             )
-        return read_groups(self.path / str(self.info.dataset["examples"]))
+        return read_groups(self._examples)

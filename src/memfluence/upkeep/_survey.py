@@ -1,6 +1,6 @@
 """What every row of every segment says, held against the plan and against the other rows."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -69,6 +69,12 @@ def survey(store: TrialStore) -> Survey:
                     differ[trial] = f"has two different records, in {first[trial][1]} and {name}"
 
     found, damaged = store.read_each(look, fresh=True)
+    if not found and (strays := _of_one_other_run(store, damaged)):
+        damaged = tuple(one for one in damaged if one not in strays)
+        other.append(
+            f"{store.path}/run.json is not that of the {len(strays)} whole segment(s) beside it, which all are of one"
+            " other run; restore it from a copy. If it is right, the run's own command sets them aside."
+        )
     for trial, says in differ.items():  # nobody knows which of them is right
         for name in (first.pop(trial)[1], *copies.pop(trial)):
             bad[name, trial] = BadRow(name, trial, says)
@@ -85,6 +91,13 @@ def survey(store: TrialStore) -> Survey:
         tuple(store.checkpoints().part_way(trials)),
         tuple(unchecked),
     )
+
+
+def _of_one_other_run(store: TrialStore, damaged: Sequence[Damage]) -> list[Damage]:
+    """Segments as they were written, if they agree on a run that is not this one: then run.json is what is wrong."""
+    identities = {damage: store.segment_identity(damage.path.name) for damage in damaged}
+    strays = [damage for damage, identity in identities.items() if identity not in (None, store.info.identity)]
+    return strays if all(identities[one] == identities[strays[0]] for one in strays) else []
 
 
 def design_of(store: TrialStore) -> Design | None:

@@ -104,7 +104,7 @@ class _Handler(SimpleHTTPRequestHandler):
         folder = Path(self.directory).resolve()
         try:
             path = Path(self.translate_path(self.path)).resolve()
-            path = folder / "index.html" if path == folder else path
+            path = (folder / "index.html").resolve() if path == folder else path
             parts = path.relative_to(folder).parts
             return path.is_file() and path.suffix in TYPES and not any(part.startswith(".") for part in parts)
         except (OSError, ValueError):  # outside of the folder, or no path at all

@@ -1,0 +1,47 @@
+"""Two that ask for different runs in one place: the later one has it, and the other's trials are not taken for its."""
+
+import warnings
+from pathlib import Path
+
+import pytest
+
+from engines.commands import DATA, LEARNER
+from memfluence.errors import RunMismatchError
+from memfluence.progress import Silent
+from memfluence.running import Campaign, prepare, run_trials
+from memfluence.store import TrialStore
+from memfluence.upkeep import verify
+
+
+class _Late(Silent):
+    """Asks for another run when the first is created and has no trials yet."""
+
+    def __init__(self, campaign: Campaign) -> None:
+        self._campaign = campaign
+
+    def start(self, total: int, done: int) -> None:
+        data = self._campaign.dataset
+        TrialStore.create(self._campaign.out, self._campaign.info, data.y_train, data.y_test)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_run_that_became_another_gets_no_trials(workers: int, tmp_path: Path) -> None:
+    """Not even of workers that open it when it is another one already."""
+    (tmp_path / "first.py").write_text(LEARNER)
+    (tmp_path / "second.py").write_text(LEARNER.replace("normal", "laplace"))
+    first, second = (
+        prepare(DATA, learner=f"{tmp_path / name}.py:learn", trials=6, out=tmp_path / "run")
+        for name in ("first", "second")
+    )
+    with pytest.raises(RunMismatchError, match="has become a different run"):
+        run_trials(first, workers=workers, progress=_Late(second))
+    store = TrialStore.open(tmp_path / "run")
+    assert store.info.learner == second.info.learner
+    assert store.segment_names() == []
+    assert store.failures() == {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run_trials(second)
+    found = verify(store.path, sample=6, learner=f"{tmp_path / 'second.py'}:learn")
+    assert found.is_clean, found.problems
+    assert found.trials == 6
