@@ -4,11 +4,14 @@ Ray's worker processes live on from task to task; what they unpack of a run, the
 what goes back to the driver are small events, most with the end of a task, those of a long task by the mailbox.
 """
 
+import _thread
 import os
 import pickle
 import platform
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -24,6 +27,7 @@ from memfluence.store import TrialStore
 __all__ = ["Mailbox", "Parcel", "Report", "run_groups"]
 
 _SECONDS_BETWEEN_POSTS = 0.5
+_SECONDS_BETWEEN_LOOKS = 0.5  # whether the driver wants to stop
 _loaded: dict[str, Work] = {}  # what this process works on, by the parcel's key
 
 
@@ -49,10 +53,26 @@ class Report:
 
 
 class Mailbox:
-    """Where tasks post events while they run; lives beside the driver."""
+    """Where tasks post events while they run, and see that they should stop; lives beside the driver."""
 
     def __init__(self) -> None:
         self._mail: list[tuple[int, tuple[Event, ...]]] = []
+        self._begun: set[int] = set()
+        self._stopping = False
+
+    def begin(self, task: int) -> bool:
+        """Whether a task that Ray has started should run at all."""
+        if not self._stopping:
+            self._begun.add(task)
+        return not self._stopping
+
+    def stop(self) -> set[int]:
+        """No task begins from now on, and those that run should end; which have begun."""
+        self._stopping = True
+        return self._begun
+
+    def is_stopping(self) -> bool:
+        return self._stopping
 
     def post(self, task: int, events: tuple[Event, ...]) -> None:
         self._mail.append((task, events))
@@ -86,16 +106,54 @@ class _Sender:
 
 
 def run_groups(parcel: Parcel, groups: Sequence[Group], mailbox: Any, task: int) -> Report:
-    """The task. A cancelled one stores what is complete, as at Ctrl-C."""
+    """The task. If the driver stops, it stores what is complete, as at Ctrl-C."""
+    ray: Any = import_module("ray")
+    try:
+        begins = ray.get(mailbox.begin.remote(task))
+    except ray.exceptions.RayError:  # the driver has gone, and the mailbox with it
+        begins = False
+    if not begins:
+        return Report((), 0.0)
     sender, started = _Sender(mailbox, task), time.monotonic()
     error = None
     try:
-        run_local(_unpacked(parcel, sender), groups, sender)
+        with _interrupted_by(mailbox):
+            run_local(_unpacked(parcel, sender), groups, sender)
     except KeyboardInterrupt:
-        pass  # the driver has cancelled it
+        pass
     except MemfluenceError as found:
         error = found
     return Report(sender.rest(), time.monotonic() - started, error)
+
+
+@contextmanager
+def _interrupted_by(mailbox: Any) -> Iterator[None]:
+    """Interrupt the block, once, when the driver wants to stop.
+
+    That is what `ray.cancel` does to a running task; but if the task ends at that moment, it aborts the driver
+    (seen with Ray 2.60).
+    """
+    ray: Any = import_module("ray")
+    over, at_a_time = threading.Event(), threading.Lock()
+
+    def watch() -> None:
+        while not over.wait(_SECONDS_BETWEEN_LOOKS):
+            try:
+                stops = ray.get(mailbox.is_stopping.remote())
+            except ray.exceptions.RayError:  # the driver has gone
+                stops = True
+            if stops:
+                with at_a_time:
+                    if not over.is_set():
+                        _thread.interrupt_main()
+                return
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        with at_a_time:  # so that nobody is interrupted who comes after
+            over.set()
 
 
 def _unpacked(parcel: Parcel, sender: _Sender) -> Work:

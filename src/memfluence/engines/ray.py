@@ -166,8 +166,6 @@ class _Driver:
             self._lose(task, "worker", "a node was out of memory and Ray killed its worker")
         except (exceptions.WorkerCrashedError, exceptions.LocalRayletDiedError):
             self._lose(task, "worker", "a worker process of the cluster died (out of memory is the usual reason)")
-        except exceptions.TaskCancelledError:
-            self._waiting.extendleft(groups_of(task.unstored, self._work.group_size))
         except exceptions.RayError as error:
             cause = getattr(error, "cause", None) or error
             raise EngineError(
@@ -199,17 +197,17 @@ class _Driver:
         (self._alone if len(task.groups) == 1 else self._waiting).extendleft(reversed(again))
 
     def _stop(self) -> None:
-        """Cancel all tasks; each stores its completed trials first."""
+        """Stop all tasks; each stores its completed trials first. Those that have not begun will not."""
         ray = self._ray
-        for result in self._tasks:
-            ray.cancel(result)
+        begun = ray.get(self._mailbox.stop.remote())
+        self._tasks = {result: task for result, task in self._tasks.items() if task.number in begun}
         until = time.monotonic() + _SECONDS_TO_STOP
         while self._tasks and time.monotonic() < until:
             ready, _ = ray.wait(list(self._tasks), timeout=_TICK)
             self._read_mail()
             for result in ready:
                 task = self._tasks.pop(result)
-                with suppress(ray.exceptions.RayError):  # it was still waiting, or is lost
+                with suppress(ray.exceptions.RayError):  # it is lost
                     self._hear(task, ray.get(result).events)
         for result in self._tasks:
             ray.cancel(result, force=True)
