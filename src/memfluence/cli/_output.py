@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
+from memfluence.errors import one_line
+
 __all__ = ["as_json", "number", "say", "size", "stdout_to_stderr", "table"]
 
 
@@ -63,12 +65,12 @@ def stdout_to_stderr() -> Iterator[None]:
 
 def say(*lines: str) -> None:
     for line in lines:
-        print(line)
+        print(one_line(line) if line.strip() else line)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Columns aligned with spaces, numbers to the right: readable, and easy to cut."""
-    cells = [[str(cell) for cell in row] for row in rows]
+    cells = [[one_line(str(cell)) for cell in row] for row in rows]
     widths = [max([len(title), *(len(row[k]) for row in cells)]) for k, title in enumerate(header)]
     for row in [list(header), *cells]:
         print("  ".join(cell.rjust(width) for cell, width in zip(row, widths)).rstrip())
