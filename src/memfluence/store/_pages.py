@@ -19,7 +19,7 @@ _PLAIN, _RLE = 0, 3
 _ENCODINGS = {_PLAIN, 2, _RLE, 8}  # and dictionaries; others can say one long text many times in a few bytes
 _LARGEST_HEADER = 1 << 16
 _DEEPEST = 12
-_MOST_GROUPS = 1000  # a segment has one
+_LONGEST_LIST = 200  # in headers: of columns, or of groups of up to a million rows
 _TEXT = 4  # bytes of a position in a dictionary, as which texts are read
 
 
@@ -32,8 +32,6 @@ def check_claims(content: pa.Buffer, schema: pa.Schema) -> None:
     """Raise ArrowInvalid where the columns are not flat, or claim more than a file of this size may."""
     view = memoryview(content).cast("B")  # Arrow has signed bytes
     groups = _entry(_footer(view), 4, list)
-    if len(groups) > _MOST_GROUPS:
-        raise pa.ArrowInvalid(f"it is in {len(groups)} parts")
     widths = [_checked_width(field) for field in schema]
     if len(set(schema.names)) != len(schema.names):
         raise pa.ArrowInvalid("it has two columns of one name")
@@ -149,6 +147,8 @@ def _value(content: memoryview, at: int, kind: int, levels: int) -> tuple[Any, i
     if kind == 9 and levels:
         size, of = content[at] >> 4, content[at] & 15
         size, at = _varint(content, at + 1) if size == 15 else (size, at + 1)
+        if size > _LONGEST_LIST:
+            raise pa.ArrowInvalid(f"a header has a list of {size}")
         parts = []
         for _ in range(size):
             part, at = (content[at], at + 1) if of in (1, 2) else _value(content, at, of, levels - 1)
