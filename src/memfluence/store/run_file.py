@@ -121,7 +121,7 @@ def read_run_file(directory: Location) -> RunInfo:
                 " upgrade memfluence."
             )
         info = info_from_json(raw)
-        if type(there) is not int or "examples" not in info.dataset:
+        if type(there) is not int or info.dataset.get("examples") is None:
             raise ValueError("it does not name its format, or the file of its examples")
         return info
     except ValueError as error:
