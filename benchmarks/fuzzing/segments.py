@@ -121,13 +121,12 @@ def _swollen(table: pa.Table, chance: random.Random) -> bytes:
                 kind, rows, [None, pa.py_buffer(bytes(rows * kind.byte_width))]
             )
         elif pa.types.is_string(kind):
-            text = "x" * chance.choice((1, 100, 10_000, 1_000_000))
-            values = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), [text])
+            values = pa.array(["x" * (chance.choice((10**3, 10**7, 5 * 10**7)) // rows + 1)] * rows)
         else:
             values = pa.array(np.zeros(rows)).cast(kind)
         columns[field.name] = values
     swollen = pa.table(columns).replace_schema_metadata(table.schema.metadata)
-    content = _written(swollen, {"compression": "zstd"})
+    content = _written(swollen, {"compression": "zstd", "use_dictionary": ["host", "device"]})
     if chance.random() < 0.7:
         return content
     return _claiming(content, chance)
