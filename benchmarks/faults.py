@@ -601,7 +601,8 @@ to `memfluence run` to set it aside.
 The rounds of a fault are those that it happened in, so those with two faults count twice; the last line counts each
 once. "Left to run" are the trials that were not there when the faults were over. Full and read-only disks were
 {disks}. The clock jumps within the processes and on the files' times, not on the machine.
-`make soak` repeats the campaign, `make test` one round of each fault.
+`make soak` repeats the campaign, `make test` one round of each fault. What hostile files can do is on [another
+page](fuzzing.md).
 """
 
 

@@ -237,7 +237,7 @@ def rows_of(found: dict[str, Any]) -> list[tuple[str, ...]]:
 LIMITS = (
     (
         "segment, labels, index",
-        "columns of 128 MiB in all, or 1032 times the file if that is more: what pages claim is added up before"
+        "columns of 128 MiB in all, or 100 times the file if that is more: what pages claim is added up before"
         " anything is decompressed",
     ),
     (

@@ -47,7 +47,7 @@ class ParquetContent:
     """
 
     def __init__(self, content: pa.Buffer) -> None:
-        self._content, self._most = content, most_bytes(content.size)
+        self._content, self._most, self._texts_take = content, most_bytes(content.size), 0
         with _one_error():
             self._file = self._opened()
             self.schema = self._file.schema_arrow
@@ -88,24 +88,26 @@ class ParquetContent:
 
     def _texts(self, column: Any, name: str) -> Any:
         """A dictionary may hold one long text that many rows share: told before it is written out for each."""
-        total = longest = 0
+        longest = 0
         for chunk in column.chunks:
             texts = chunk.dictionary
             if not len(texts):
                 continue
             starts = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, 4 * texts.offset)
             lengths = np.diff(starts).astype(np.int64)  # (texts,) bytes
-            total += int(lengths[_numbers(chunk.indices)].sum())
-            longest = max(longest, int(lengths.max(initial=0)))
-            if max(total, 4 * longest * len(column)) > self._most:  # an array has room for the longest in each row
-                raise pa.ArrowInvalid(f"its column {name!r} holds texts of more than {self._most} bytes")
+            longest = max(longest, int(lengths.max()))
+        self._texts_take += 4 * longest * len(column)  # an array has room for the longest in each row
+        if self._texts_take > self._most:
+            raise pa.ArrowInvalid(f"its texts, up to the column {name!r}, take more than {self._most} bytes")
         return column.cast(pa.string())
 
 
 def as_array(column: Any) -> np.ndarray:
     """A column without nulls, of numbers or strings, as an array of its own memory."""
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-        return np.asarray(column.to_pylist(), dtype=str)
+        encoded = column.dictionary_encode().chunks  # hosts and devices are few
+        texts = [np.array(chunk.dictionary.to_pylist(), dtype=str)[_numbers(chunk.indices)] for chunk in encoded]
+        return np.concatenate(texts) if texts else np.empty(0, dtype=str)
     parts = [_numbers(chunk) for chunk in column.chunks if len(chunk)]
     return np.concatenate(parts) if parts else np.empty(0, column.type.to_pandas_dtype())
 
