@@ -92,6 +92,7 @@ def fuzz(name: str, inputs: int, seed: int, findings: Path, say: Callable[[str],
                     case, _ = harmed(kind, name, seed, number)
                     _save(found, case, seed, number, result["why"], findings, say)
                 number += 1
+            say(f"{name}: {number} of {inputs}, {found['findings']} findings")
     finally:
         shutil.rmtree(here, ignore_errors=True)
     return found | {"seconds": time.monotonic() - began}

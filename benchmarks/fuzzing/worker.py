@@ -77,7 +77,7 @@ class Watch:
             self.seen = f"{event} {arguments[0]!r:.100}"
         elif event == "import" and str(arguments[0]).partition(".")[0] not in self._known:
             self.seen = f"import of {arguments[0]}"
-        elif event == "exec" and not self._is_ours(getattr(arguments[0], "co_filename", "")):
+        elif event == "exec" and not arguments[0].co_filename.startswith(("<frozen ", *self._code)):
             self.seen = f"exec of {arguments[0]!r:.100}"
 
     def _look_at_file(self, path: Any, mode: Any, flags: Any) -> None:
@@ -92,7 +92,7 @@ class Watch:
         return f"{os.path.realpath(os.fsdecode(path))}/".startswith(f"{self.scratch}/")
 
     def _is_ours(self, name: str) -> bool:
-        return name.startswith(("<", "/proc/", "/sys/", *self._code))
+        return name.startswith(("/proc/", "/sys/", *self._code))
 
 
 def prepared(kind: Kind, here: Path) -> Watch:
