@@ -110,11 +110,17 @@ def prepared(kind: Kind, here: Path) -> Watch:
 
 
 def _try_command(kind: Kind, folder: Path) -> None:
-    """A command line here, once: Typer loads what it needs when it first has options to convert."""
+    """Each command line here, once: they and Typer load what they need when they first need it."""
     from memfluence.cli import main
 
-    with suppress(SystemExit), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-        main(kind.command(folder, kind.seeds[-1].how, random.Random(0)))
+    for seed in {seed.how: seed for seed in kind.seeds}.values():
+        shutil.rmtree(folder)
+        folder.mkdir()
+        lay(seed, folder)
+        lines = [tuple(kind.command(folder, seed.how, random.Random(number))) for number in range(20)]
+        for line in dict.fromkeys(lines):
+            with suppress(SystemExit), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+                main(line)
 
 
 def _read(kind: Kind, case: Case, folder: Path) -> list[str]:
