@@ -1,6 +1,7 @@
 """A built-in learner is made again from what run.json says of it; anything else has to be given again."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,3 +41,13 @@ def test_others_are_not() -> None:
         described(changed)
     with pytest.raises(LearnerError, match="nobody knows their learner"):
         described(None)
+
+
+@pytest.mark.parametrize("name", ["learner.py:learn", "learner.py", "./learner.py:learn@fast", "learner:learn", 3])
+def test_a_run_cannot_name_code_to_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: object) -> None:
+    (tmp_path / "learner.py").write_text("open('canary', 'w').close()\n\ndef learn(x, y, seed): ...\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(LearnerError, match="not built in"):
+        described({"name": name, "attribute": "learn", "settings": ["x"]})
+    assert not (tmp_path / "canary").exists()

@@ -21,7 +21,7 @@ from memfluence.learners.protocol import Checkpoints, Learner, Resumable, descri
 from memfluence.learners.recipes import LEARNER_PRESETS
 from memfluence.records import Failure, Outcome, PartWay, Trial
 
-__all__ = ["BUILTIN", "SourcedLearner", "resolve"]
+__all__ = ["BUILTIN", "SourcedLearner", "built_in", "resolve"]
 
 # Name -> where its class is; imported when it is asked for.
 BUILTIN: dict[str, str] = {"mlp": "memfluence.learners.mlp:MLP"}
@@ -59,14 +59,18 @@ def resolve(learner: Any = "mlp", settings: Mapping[str, Any] | None = None) -> 
     if learner in BUILTIN:
         module, _, name = BUILTIN[learner].partition(":")
         return _from_object(getattr(importlib.import_module(module), name), settings or {}, learner)
-    presets = [*LEARNER_PRESETS, *(name.partition("@")[0] for name in LEARNER_PRESETS)]
     known_or_error(
         learner,
-        {*BUILTIN, *presets},
+        built_in(),
         "there is no built-in learner",
         "One of your own is module:attribute or file.py:attribute; built in:",
     )
     return from_preset(learner, settings or {})
+
+
+def built_in() -> set[str]:
+    """The names that mean no code but ours."""
+    return {*BUILTIN, *LEARNER_PRESETS, *(name.partition("@")[0] for name in LEARNER_PRESETS)}
 
 
 @dataclass(frozen=True)
