@@ -12,15 +12,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+import memfluence as mf
 from fuzzing.bytewise import bytewise
-from fuzzing.case import Case
+from fuzzing.case import CANARY, Case
 from fuzzing.jsons import harmed_json, harmed_value
-from fuzzing.runs import ask, seed_runs
+from fuzzing.runs import ask, refuse_hidden, seed_runs
+from memfluence.errors import MemfluenceError
 from memfluence.records import digest
 from memfluence.store._arrow import content_digest
 from memfluence.store.segments import encode_table
 
 __all__ = ["RunFiles"]
+
+_CODE = ("input/learner.py:learn", "input/learner.py", "learner:learn", "./input/learner.py:learn@fast", "os:system")
 
 
 class RunFiles:
@@ -55,6 +59,9 @@ class RunFiles:
             part = chance.choice(("dataset", "learner", "plan", "plan", "kinds", ""))
             harmed = harmed_value(info[part] if part else info, chance)
             info = {**info, part: harmed} if part else harmed
+            if part == "learner" and isinstance(harmed, dict) and chance.random() < 0.5:  # code that comes with the run
+                harmed["name"] = chance.choice(_CODE)
+                run["learner.py"] = f"open('{CANARY}', 'w').close()\nlearn = None\n".encode()
             run = self._joined(number, run, info) if isinstance(info, dict) else run
             run["run.json"] = json.dumps(info, indent=2).encode()
         if chance.random() < 0.3:  # the labels' file again, where names that lead out of the run would find it
@@ -82,7 +89,13 @@ class RunFiles:
         return run
 
     def read(self, folder: Path, how: str) -> list[str]:
-        return ask(folder)
+        said = ask(folder)
+        try:  # the data are not there, so nothing is trained; but the learner is looked for first
+            mf.verify(folder, sample=1)
+        except MemfluenceError as error:
+            refuse_hidden(error)
+            said.append(f"note: {error}")
+        return said
 
     def command(self, folder: Path, how: str, chance: random.Random) -> list[str]:
         return [*chance.choice((("status",), ("verify",), ("scores",), ("pairs",), ("scores", "--json"))), str(folder)]

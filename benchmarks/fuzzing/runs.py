@@ -21,7 +21,10 @@ __all__ = ["ask", "refuse_hidden", "seed_runs"]
 
 N_TRAIN, N_TEST, TRIALS = 21, 13, 12
 _LEARNERS: tuple[Mapping[str, Any] | None, ...] = (
-    {"name": "mlp", "hidden": [32], "epochs": 30, "lr": 0.05, "versions": {"torch": "2.13.0"}},
+    {
+        "name": "mlp",
+        "settings": {"hidden": [128], "epochs": 30, "batch": 64, "rate": 0.1, "momentum": 0.9, "precision": "auto"},
+    },
     {"name": "learner.py:learn", "source": "d41d8cd98f00b204e9800998ecf8427e", "kind": "function"},
     {"name": "LogisticRegression", "parameters": {"C": 1.0, "max_iter": 100, "penalty": None}, "kind": "estimator"},
     {"name": "resnet9", "recipe": {"name": "fast", "epochs": 20, "schedule": [[0, 0.0], [5, 1.0]]}},
