@@ -662,7 +662,8 @@ once. A fault that came too late, or found nothing to harm, did not strike. "Lef
 there when the faults were over; one that had been stored in a segment that nobody damaged on purpose would count as
 lost. Full and read-only disks were {disks}.
 The clock jumps within the processes and on the files' times, not on the machine.
-`make soak` repeats the campaign, `make test` one round of each fault.
+`make soak` repeats the campaign, `make test` one round of each fault. What hostile files can do is on [another
+page](fuzzing.md).
 """
 
 

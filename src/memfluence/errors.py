@@ -17,13 +17,32 @@ __all__ = [
     "StoreError",
     "TrialsFailedError",
     "UnreachableError",
+    "one_line",
+    "shortened",
 ]
 
 
+def one_line(text: str) -> str:
+    """A text as one line that a terminal shows and nothing else: messages quote what strange files say."""
+    if text.isprintable():
+        return text
+    letters = (letter if letter.isprintable() or letter.isspace() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+    return " ".join("".join(letters).split())
+
+
+def shortened(value: object, longest: int = 60) -> str:
+    """A value as messages quote it."""
+    text = repr(value)
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
 class MemfluenceError(Exception):
-    """Base of all errors raised on purpose."""
+    """Base of all errors raised on purpose. Its message is one line, whatever it quotes."""
 
     exit_code = 1
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(one_line(message))
 
 
 class InputError(MemfluenceError):

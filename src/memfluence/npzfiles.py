@@ -16,7 +16,7 @@ from typing import IO, Protocol
 
 import numpy as np
 
-from memfluence.errors import MemfluenceError
+from memfluence.errors import MemfluenceError, shortened
 
 __all__ = ["DEFLATE_LIMIT", "NpzFile", "Readable", "is_npy", "npz_bytes", "open_npz", "read_npy", "read_promised"]
 
@@ -52,7 +52,8 @@ class NpzFile:
     @property
     def listing(self) -> str:
         """The names of the first arrays, for a message."""
-        shown = ", ".join(name if name.isprintable() else repr(name) for name in self.names[:8])
+        is_plain = (name.isprintable() and len(name) <= 30 for name in self.names)
+        shown = ", ".join(name if plain else shortened(name, 30) for name, plain in zip(self.names[:8], is_plain))
         more = len(self.names) - 8
         return f"{shown} and {more} more" if more > 0 else shown or "nothing"
 
@@ -138,8 +139,9 @@ def _faults(error: type[MemfluenceError], title: str, what: str) -> Iterator[Non
 
 
 def _line(fault: Exception) -> str:
-    """What an exception says, on one line."""
-    return " ".join(str(fault).split()) or type(fault).__name__
+    """What an exception says, on one line; it may quote the file."""
+    line = " ".join(str(fault).split()) or type(fault).__name__
+    return line if len(line) <= 150 else f"{line[:147]}..."
 
 
 def _read_array(stream: IO[bytes], size: int, error: type[MemfluenceError], title: str, what: str) -> np.ndarray:
@@ -154,13 +156,20 @@ def _read_array(stream: IO[bytes], size: int, error: type[MemfluenceError], titl
     promised = elements * dtype.itemsize
     if min(shape, default=0) < 0 or promised != held or (elements and not dtype.itemsize):
         raise error(
-            f"{title}: the header of {what} claims {shape} of {dtype}, {promised} bytes,"
+            f"{title}: the header of {what} claims {shortened(shape)} of {dtype!s:.60}, {shortened(promised)} bytes,"
             f" but the file holds {held}; the file is damaged, write it again."
         )
     content = read_promised(stream, promised)
     if len(content) != promised:
         raise error(f"{title}: {what} ends after {len(content)} of {promised} bytes; write the file again.")
+    if dtype.kind == "U" and not _is_text(np.frombuffer(content, np.dtype(np.uint32).newbyteorder(dtype.byteorder))):
+        raise error(f"{title}: {what} holds texts that are not Unicode; the file is damaged, write it again.")
     return np.ndarray(shape, dtype, buffer=content, order="F" if fortran_order else "C")
+
+
+def _is_text(codes: np.ndarray) -> bool:
+    """Whether these are letters: none beyond Unicode, and no halves of letters, of which no file can be written."""
+    return not ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes <= 0xDFFF))).any()
 
 
 class _HeaderOnly:

@@ -34,7 +34,9 @@ def summary(details: Mapping[str, np.ndarray]) -> dict[str, Any]:
 def _mean(details: Mapping[str, np.ndarray], name: str) -> float | None:
     values = details.get(name, np.empty(0))
     values = values[np.isfinite(values)]
-    return float(values.mean()) if len(values) else None
+    with np.errstate(over="ignore"):  # what nobody measured may be of any size
+        mean = float(values.mean()) if len(values) else math.nan
+    return mean if math.isfinite(mean) else None
 
 
 def _made_by(details: Mapping[str, np.ndarray]) -> dict[str, int]:

@@ -284,7 +284,7 @@ def _errors(name: str, found: Values | Difference) -> dict[str, np.ndarray]:
 
 def _design(run: Run) -> str:
     plan = run.info.plan
-    if plan is None:
+    if plan is None or "design" not in plan:
         return "trials made elsewhere"
     keep = f" with keep {', '.join(f'{one:g}' for one in plan['keep'])}" if plan["keep"] else ""
     return f"the design {plan['design']}{keep}"

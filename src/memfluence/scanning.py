@@ -87,7 +87,7 @@ def _scan(
     except ray.exceptions.RayError as error:
         cause = getattr(error, "cause", None) or error
         raise EngineError(f"A scan failed on the cluster ({type(cause).__name__}: {cause}); try again.") from error
-    # At Ctrl-C the tiles that run, of seconds each, end by themselves: a cancelled one that just ends aborts the driver.
+    # At Ctrl-C the tiles that run, of seconds each, end by themselves: a cancelled one that just ends aborts Ray.
 
 
 def _look(key: str, arms: Sequence[Any], device: str, blocks: Sequence[Block], threshold: float) -> Block:

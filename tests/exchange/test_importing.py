@@ -145,7 +145,10 @@ class TestJoining:
             ({"learner": {"name": "another"}}, "another learner"),
             ({"repeats": 2}, "other kinds of trial"),
             ({"kinds": (Kind(0.7, 15, "in"), Kind(0.7, 14, "out"))}, "other kinds of trial"),
-            ({"plan": {"design": "fixed", "digest": "q" * 32}}, "has the plan p+, the file q+"),
+            (
+                {"plan": {"design": "fixed", "keep": [0.7], "seed": 3, "digest": "q" * 32}},
+                "has the plan p+, the file q+",
+            ),
             ({"record": ("margin",)}, r"records \[\] beside correctness, the file \['margin'\]"),
         ],
     )

@@ -43,12 +43,11 @@ def test_others_are_not() -> None:
         described(None)
 
 
-@pytest.mark.parametrize("name", ["{file}:learn", "{file}", "{file}:learn@fast", "elsewhere_evil:learn"])
-def test_code_that_only_a_run_names_is_not_loaded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run may come from someone else, with a file beside it."""
-    trace, file = tmp_path / "trace", tmp_path / "elsewhere_evil.py"
-    file.write_text(f"open({str(trace)!r}, 'w').close()\ndef learn(x, y, seed): ...\n")
+@pytest.mark.parametrize("name", ["learner.py:learn", "learner.py", "./learner.py:learn@fast", "learner:learn", 3])
+def test_a_run_cannot_name_code_to_be_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: object) -> None:
+    (tmp_path / "learner.py").write_text("open('canary', 'w').close()\n\ndef learn(x, y, seed): ...\n")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(LearnerError, match="is not built in"):
-        described({"name": name.format(file=file), "kind": "function", "attribute": "learn"})
-    assert not trace.exists()
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(LearnerError, match="not built in"):
+        described({"name": name, "attribute": "learn", "settings": ["x"]})
+    assert not (tmp_path / "canary").exists()

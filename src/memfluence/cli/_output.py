@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
+from memfluence.errors import one_line
+
 __all__ = ["as_json", "number", "say", "size", "stdout_to_stderr", "table"]
 
 # Line breaks, escape sequences and overrides of the direction: a name must not move the cursor or turn a row around.
@@ -67,7 +69,7 @@ def stdout_to_stderr() -> Iterator[None]:
 
 def say(*lines: str) -> None:
     for line in lines:
-        print(line)
+        print(one_line(line) if line.strip() else line)
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -1,5 +1,6 @@
 """Pillow images as arrays of bytes: all of a dataset, or one."""
 
+import io
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -9,9 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from memfluence.errors import DatasetError
+from memfluence.errors import DatasetError, one_line
+from memfluence.npzfiles import DEFLATE_LIMIT
 
-__all__ = ["Picture", "square_picture", "stack_pictures"]
+__all__ = ["Picture", "open_picture", "square_picture", "stack_pictures"]
+
+# What Pillow may decode, whatever a file is called: it would hand other formats (EPS) to programs of the machine.
+_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
+_PIXELS_PER_BYTE = 8 * DEFLATE_LIMIT  # of a PNG or TIFF of one bit per pixel; other formats compress less
 
 _GREY = {"1", "L", "LA", "La"}
 _DEEP = ("I", "F")  # 16-bit, 32-bit and float pixels: no rule says what their black and white are
@@ -58,9 +64,8 @@ def square_picture(path: str, size: int, shorter: int, name: str) -> np.ndarray:
     """The middle (size, size, 3) uint8 of an image file whose shorter side is scaled to `shorter`, in RGB.
 
     A JPEG is decoded at 1/2, 1/4 or 1/8 of its size where that is no smaller than asked for, which is several times
-    faster. Complaints about metadata, which some of ImageNet's files give rise to, are not shown.
+    faster.
     """
-    from PIL import Image
 
     def read(image: Any) -> tuple[str, np.ndarray | None]:
         if image.mode.startswith(_DEEP):
@@ -68,11 +73,24 @@ def square_picture(path: str, size: int, shorter: int, name: str) -> np.ndarray:
         image.draft("RGB", (shorter, shorter))
         return image.mode, _scaled(image.convert("RGB"), size, shorter)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        mode, pixels = _opened(Picture(path, partial(Image.open, path)), name, read)
+    mode, pixels = _opened(Picture(path, partial(open_picture, path)), name, read)
     _check_depth(mode, path, name)
     return np.asarray(pixels)
+
+
+def open_picture(path: str) -> Any:
+    """An image file, if it is of a format that is decoded here and could hold as many pixels as it claims."""
+    from PIL import Image, UnidentifiedImageError
+
+    with open(path, "rb") as file:  # noqa: PTH123 a Path for each of a million is slow
+        content = file.read()  # Pillow would allocate whatever length a file claims, but not beyond what is in memory
+    try:
+        image = Image.open(io.BytesIO(content), formats=_FORMATS)
+    except UnidentifiedImageError:
+        raise ValueError(f"it is none of {', '.join(_FORMATS)}") from None
+    if image.width * image.height > _PIXELS_PER_BYTE * len(content):
+        raise ValueError(f"it claims {image.width} x {image.height} pixels in {len(content)} bytes")
+    return image
 
 
 def _check_depth(mode: str, where: str, name: str) -> None:
@@ -87,6 +105,8 @@ def _opened(picture: Picture, name: str, read: Callable[[Any], Any]) -> Any:
 
     try:
         with warnings.catch_warnings():
+            # Complaints about metadata, which some of ImageNet's files give rise to, are not shown.
+            warnings.simplefilter("ignore")
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with picture.open() as image:
                 return read(image)
@@ -96,8 +116,9 @@ def _opened(picture: Picture, name: str, read: Callable[[Any], Any]) -> Any:
             " remove it or scale it down."
         ) from error
     except Exception as error:  # Pillow's decoders raise nearly anything on damaged files
+        says = one_line(str(error)) or type(error).__name__
         raise DatasetError(
-            f"{name}: {picture.where} cannot be decoded as an image ({error!s:.120}); replace or remove it."
+            f"{name}: {picture.where} cannot be decoded as an image ({says:.120}); replace or remove it."
         ) from error
 
 

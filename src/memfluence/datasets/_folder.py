@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from memfluence.datasets._dataset import Dataset, from_arrays
-from memfluence.datasets._decode import Picture, stack_pictures
+from memfluence.datasets._decode import Picture, open_picture, stack_pictures
 from memfluence.datasets._lazy import lazy_dataset
 from memfluence.datasets._spec import check_between, true_or_false
 from memfluence.datasets._tree import check_folder, list_classes
@@ -27,8 +27,6 @@ def load_folder(folder: Path, name: str, *, size: int | None = None, lazy: bool 
     middle square is kept; without it, all images must have one size. With `lazy`, which needs a `size`, the images are
     `LazyImages`, (n, size, size, 3) always: for folders larger than memory.
     """
-    from PIL import Image
-
     if size is not None:
         check_between(name, "size", size, 1, 8192)
     elif lazy:
@@ -40,7 +38,7 @@ def load_folder(folder: Path, name: str, *, size: int | None = None, lazy: bool 
     pictures = {}
     for split, (files, _) in (("train", train), ("test", test)):
         paths = map(files.path, range(len(files)))
-        pictures[split] = [Picture(path, partial(Image.open, path)) for path in paths]
+        pictures[split] = [Picture(path, partial(open_picture, path)) for path in paths]
     arrays = stack_pictures(pictures, size, name)
     return from_arrays(
         arrays["train"],

@@ -38,7 +38,7 @@ def checked_labels(labels: Any, split: str, name: str) -> np.ndarray:
         if len(missing):
             raise _missing_label(name, split, int(missing[0]))
         broken = np.flatnonzero(array != np.round(array))
-        if len(broken) or np.abs(array).max() >= _INTEGER_LIMIT:
+        if len(broken) or float(np.abs(array).max()) >= _INTEGER_LIMIT:
             raise _wrong_kind(name, split, int(broken[0]) if len(broken) else 0, array)
         array = array.astype(np.int64)
     if array.dtype.kind == "u" and int(array.max()) >= _INTEGER_LIMIT:

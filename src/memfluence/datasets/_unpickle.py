@@ -76,6 +76,19 @@ _STAND_INS: dict[tuple[str, str], type] = {
 }
 
 
+# Objects of classes, what only their owner could resolve, lists of bytes that are allocated before they are read, and
+# texts of the first protocol, which are program text.
+_REFUSED = (
+    *(pickle.INST[0], pickle.OBJ[0], pickle.NEWOBJ[0], pickle.NEWOBJ_EX[0], pickle.PERSID[0], pickle.BINPERSID[0]),
+    *(pickle.EXT1[0], pickle.EXT2[0], pickle.EXT4[0], pickle.BYTEARRAY8[0], pickle.NEXT_BUFFER[0]),
+    *(pickle.READONLY_BUFFER[0], pickle.STRING[0]),
+)
+
+
+def _refuse(_: Any) -> None:
+    raise pickle.UnpicklingError("it has instructions that data do not need")
+
+
 class _PlainUnpickler(pickle._Unpickler):
     where = ""
 
@@ -88,8 +101,7 @@ class _PlainUnpickler(pickle._Unpickler):
             )
         return stand_in
 
-    def get_extension(self, code: int) -> Any:
-        raise pickle.UnpicklingError("extension codes are not allowed")
+    dispatch = pickle._Unpickler.dispatch | dict.fromkeys(_REFUSED, _refuse)
 
 
 def load_pickle(path: Path, name: str) -> Any:

@@ -19,7 +19,7 @@ from memfluence.designs.grouped import Grouped, Groups, groups_from
 from memfluence.designs.lemma import Lemma
 from memfluence.designs.repeats import Repeats
 from memfluence.designs.uniform import Uniform
-from memfluence.errors import DesignError
+from memfluence.errors import DesignError, shortened
 from memfluence.records import Plan
 
 __all__ = ["NAMES", "Design", "Groups", "groups_from", "make", "planned", "usual"]
@@ -58,9 +58,9 @@ def make(
         return Grouped(make(spec, n_train=len(groups.names), keep=keep, seed=seed, masks=masks), groups)
     name, _, option = spec.partition(":")
     if name not in NAMES:
-        raise DesignError(f"There is no design {name!r}; choose one of {', '.join(NAMES)}.")
+        raise DesignError(f"There is no design {shortened(name)}; choose one of {', '.join(NAMES)}.")
     if option and name not in ("balanced", "repeats", "uniform", "explicit"):
-        raise DesignError(f"The design {name!r} takes no option. Got {spec!r} instead.")
+        raise DesignError(f"The design {name!r} takes no option. Got {shortened(spec)} instead.")
     if masks is not None and name != "explicit":
         raise DesignError(f"Masks belong to the explicit design. Got the design {name!r} instead.")
     fractions, root = checked_keep(keep), checked_seed(seed)
@@ -106,7 +106,7 @@ def planned(stored: Mapping[str, Any], groups: Groups | None = None) -> Design |
         groups=groups,
     )
     if design.plan.digest != stored["digest"]:
-        raise DesignError(f"The plan of the design {name!r} is not the one that its digest was made of.")
+        raise DesignError(f"The plan of the design {shortened(name)} is not the one that its digest was made of.")
     return design
 
 
@@ -114,7 +114,7 @@ def _integer(spec: str, option: str) -> int:
     try:
         return int(option)
     except ValueError:
-        raise DesignError(f"The number after the colon in the design {spec!r} must be an integer.") from None
+        raise DesignError(f"The number after the colon in the design {shortened(spec)} must be an integer.") from None
 
 
 def _mask_digest(masks: Any) -> str:

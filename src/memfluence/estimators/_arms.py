@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from memfluence.errors import InputError
+from memfluence.errors import InputError, shortened
 from memfluence.estimators.counts import column_counts
 from memfluence.records import Kind, Trials
 
@@ -88,8 +88,8 @@ def arms(trials: Trials, kinds: Sequence[Kind], keep: float | None = None) -> Ar
             " larger; they give Shapley values ('memfluence values'), and for this make a run of another design."
         )
     raise InputError(
-        f"The kinds of trial with keep {chosen} must be one that serves both arms, or one for each arm; got {sides};"
-        " select the trials of one design first."
+        f"The kinds of trial with keep {chosen} must be one that serves both arms, or one for each arm;"
+        f" got {shortened(sides)}; select the trials of one design first."
     )
 
 

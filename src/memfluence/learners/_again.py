@@ -1,11 +1,12 @@
 """What is asked of a learner after a run: to be made again from `run.json`, and to show its representations."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from memfluence.datasets import Dataset
-from memfluence.errors import LearnerError
-from memfluence.learners._source import SourcedLearner, built_in
+from memfluence.errors import LearnerError, shortened
+from memfluence.learners._source import SourcedLearner, built_in, resolve
 from memfluence.learners.protocol import Learner, Representation, Representing
 from memfluence.records import Trial, canonical_json
 
@@ -19,20 +20,17 @@ def described(description: Mapping[str, Any] | None) -> Learner:
     """
     if description is None:
         raise LearnerError("the trials were imported, and nobody knows their learner; name it with --learner.")
-    settings = {
-        **description.get("settings", {}),
-        **description.get("recipe", {}),
-        **description.get("options", {}),
-    }
     name = str(description.get("name"))
-    try:
-        found = built_in(name, settings)
-    except LearnerError:
-        found = None
+    found = None
+    if name in built_in():  # anything else could be code, which is run only where the user names it
+        parts = (description.get(part, {}) for part in ("settings", "recipe", "options"))
+        with suppress(LearnerError):
+            settings = [one for part in parts if isinstance(part, Mapping) for one in part.items()]
+            found = resolve(name, dict(settings))
     if found is None or canonical_json(found.describe()) != canonical_json(description):
         raise LearnerError(
-            f"the learner {name!r} is not built in, or has changed, so it cannot be made again from the run; give it"
-            " again with --learner (learner=... in Python)."
+            f"the learner {shortened(name)} is not built in, or has changed, so it cannot be made again from the run;"
+            " give it again with --learner (learner=... in Python)."
         )
     return found
 

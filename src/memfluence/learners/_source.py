@@ -56,22 +56,21 @@ def resolve(learner: Any = "mlp", settings: Mapping[str, Any] | None = None) -> 
         return _from_source(where, attribute, settings or {})
     if is_file(learner):
         raise LearnerError(f"say which attribute of the file is the learner: {learner}:{_example(load(learner))}.")
-    return built_in(learner, settings or {})
-
-
-def built_in(name: str, settings: Mapping[str, Any]) -> Learner:
-    """The built-in learner of this name. Whatever the name is, no file or module of anyone else's is loaded."""
-    if name in BUILTIN:
-        module, _, attribute = BUILTIN[name].partition(":")
-        return _from_object(getattr(importlib.import_module(module), attribute), settings, name)
-    presets = [*LEARNER_PRESETS, *(preset.partition("@")[0] for preset in LEARNER_PRESETS)]
+    if learner in BUILTIN:
+        module, _, name = BUILTIN[learner].partition(":")
+        return _from_object(getattr(importlib.import_module(module), name), settings or {}, learner)
     known_or_error(
-        name,
-        {*BUILTIN, *presets},
+        learner,
+        built_in(),
         "there is no built-in learner",
         "One of your own is module:attribute or file.py:attribute; built in:",
     )
-    return from_preset(name, settings)
+    return from_preset(learner, settings or {})
+
+
+def built_in() -> set[str]:
+    """The names that mean no code but ours."""
+    return {*BUILTIN, *LEARNER_PRESETS, *(name.partition("@")[0] for name in LEARNER_PRESETS)}
 
 
 @dataclass(frozen=True)

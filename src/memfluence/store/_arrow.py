@@ -6,7 +6,8 @@ calling thread.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["as_array", "as_column", "content_digest", "open_parquet", "read_bytes", "read_columns"]
+from memfluence.store._pages import check_claims, most_bytes
+
+__all__ = ["ParquetContent", "as_array", "as_column", "content_digest", "read_bytes"]
 
 
 def read_bytes(path: Path) -> pa.Buffer:
@@ -28,25 +31,93 @@ def content_digest(content: Any) -> str:
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
-def open_parquet(content: pa.Buffer) -> pq.ParquetFile:
-    return pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True)
+@contextmanager
+def _one_error() -> Iterator[None]:
+    """Arrow calls some faults of what is in a file an OSError, though nothing is read from a disk here."""
+    try:
+        yield
+    except (OSError, UnicodeDecodeError) as error:
+        raise pa.ArrowInvalid(str(error)) from error
 
 
-def read_columns(file: pq.ParquetFile, columns: Sequence[str]) -> pa.Table:
-    return file.read(columns=list(columns), use_threads=False)
+class ParquetContent:
+    """An open Parquet file of flat columns that claims no more than `store._pages` allows. Use it in a `with`.
+
+    What is wrong with the file is an ArrowException here, and in `read`.
+    """
+
+    def __init__(self, content: pa.Buffer) -> None:
+        self._content, self._most, self._texts_take = content, most_bytes(content.size), 0
+        with _one_error():
+            self._file = self._opened()
+            self.schema = self._file.schema_arrow
+            check_claims(content, self.schema)
+
+    def __enter__(self) -> "ParquetContent":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def _opened(self, **options: Any) -> pq.ParquetFile:
+        return pq.ParquetFile(
+            pa.BufferReader(self._content),
+            thrift_string_size_limit=max(1, self._content.size),  # a list has no more parts than the file has bytes
+            thrift_container_size_limit=max(1, self._content.size),
+            page_checksum_verification=True,
+            **options,
+        )
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        """These columns, without nulls; texts are plain, not in dictionaries."""
+        if lacking := [name for name in columns if name not in self.schema.names]:
+            raise pa.ArrowInvalid(f"it has no column {lacking[0]!r}")
+        texts = [name for name in columns if pa.types.is_string(self.schema.field(name).type)]
+        with _one_error():
+            if texts:
+                self._file = self._opened(metadata=self._file.metadata, read_dictionary=texts)
+            table = self._file.read(columns=list(columns), use_threads=False)
+            table.validate(full=True)  # positions in dictionaries, and texts that are UTF-8
+        for at, name in enumerate(table.column_names):
+            if table.column(at).null_count:
+                raise pa.ArrowInvalid(f"its column {name!r} has values that are missing")
+            if pa.types.is_dictionary(table.column(at).type):
+                field = table.schema.field(at).with_type(pa.string())
+                table = table.set_column(at, field, self._texts(table.column(at), name))
+        return table
+
+    def _texts(self, column: Any, name: str) -> Any:
+        """A dictionary may hold one long text that many rows share: told before it is written out for each."""
+        longest = 0
+        for chunk in column.chunks:
+            texts = chunk.dictionary
+            if not len(texts):
+                continue
+            starts = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, 4 * texts.offset)
+            lengths = np.diff(starts).astype(np.int64)  # (texts,) bytes
+            longest = max(longest, int(lengths.max()))
+        self._texts_take += 4 * longest * len(column)  # an array has room for the longest in each row
+        if self._texts_take > self._most:
+            raise pa.ArrowInvalid(f"its texts, up to the column {name!r}, take more than {self._most} bytes")
+        return column.cast(pa.string())
 
 
 def as_array(column: Any) -> np.ndarray:
     """A column without nulls, of numbers or strings, as an array of its own memory."""
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-        return np.asarray(column.to_pylist(), dtype=str)
-    dtype = np.dtype(column.type.to_pandas_dtype())
-    parts = [  # buffers are bitmap and values; a slice has an offset into them
-        np.frombuffer(chunk.buffers()[1], dtype, count=len(chunk), offset=chunk.offset * dtype.itemsize)
-        for chunk in column.chunks
-        if len(chunk)
-    ]
-    return np.concatenate(parts) if parts else np.empty(0, dtype)
+        encoded = column.dictionary_encode().chunks  # hosts and devices are few
+        texts = [np.array(chunk.dictionary.to_pylist(), dtype=str)[_numbers(chunk.indices)] for chunk in encoded]
+        return np.concatenate(texts) if texts else np.empty(0, dtype=str)
+    parts = [_numbers(chunk) for chunk in column.chunks if len(chunk)]
+    return np.concatenate(parts) if parts else np.empty(0, column.type.to_pandas_dtype())
+
+
+def _numbers(chunk: Any) -> np.ndarray:
+    dtype = np.dtype(chunk.type.to_pandas_dtype())
+    if not len(chunk):
+        return np.empty(0, dtype)
+    # Buffers are bitmap and values; a slice has an offset into them.
+    return np.frombuffer(chunk.buffers()[1], dtype, count=len(chunk), offset=chunk.offset * dtype.itemsize)
 
 
 def as_column(values: np.ndarray) -> pa.Array:

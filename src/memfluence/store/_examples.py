@@ -1,18 +1,22 @@
 """`examples-DIGEST.parquet`: the labels (and names) of all examples, so that a run can be read without its data."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from memfluence.errors import StoreError
-from memfluence.store._arrow import as_array, content_digest, open_parquet, read_columns
+from memfluence.store._arrow import ParquetContent, as_array, content_digest
 from memfluence.store._files import file_errors
 from memfluence.store._places import place_of
 from memfluence.store.locations import Location
 
-__all__ = ["has_groups", "read_groups", "read_ids", "read_labels", "write_examples"]
+__all__ = ["Sizes", "has_groups", "read_groups", "read_ids", "read_labels", "write_examples"]
+
+_ADVICE = "restore it from a copy of the run"
 
 
 def write_examples(
@@ -47,43 +51,75 @@ def write_examples(
     return name
 
 
-def read_labels(path: Location) -> tuple[np.ndarray, np.ndarray]:
+@dataclass(frozen=True)
+class Sizes:
+    """What run.json says of its examples, which the file must agree with."""
+
+    n_train: int
+    n_test: int
+    classes: int
+
+
+def read_labels(path: Location, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
     """Codes of the training and of the test labels."""
-    table = _read(path, ["split", "label"])
-    is_train = as_array(table["split"]) == "train"
-    labels = as_array(table["label"]).astype(np.int64)
-    return labels[is_train], labels[~is_train]
+    train, test = (part.astype(np.int64) for part in _of_splits(path, sizes, "label", pa.int32()))
+    for split, codes in (("training", train), ("test", test)):
+        if not 0 <= codes.min() <= codes.max() < sizes.classes:
+            raise StoreError(
+                f"{path} has {split} labels that are none of the run's {sizes.classes} classes; {_ADVICE}."
+            )
+    return train, test
 
 
-def read_ids(path: Location) -> tuple[np.ndarray, np.ndarray] | None:
+def read_ids(path: Location, sizes: Sizes) -> tuple[np.ndarray, np.ndarray] | None:
     """Names of the training and of the test examples, where their source has them."""
-    with open_parquet(_verified(path)) as file:
-        if "id" not in file.schema_arrow.names:
-            return None
-        table = read_columns(file, ["split", "id"])
-    is_train = as_array(table["split"]) == "train"
-    names = as_array(table["id"])
-    return names[is_train], names[~is_train]
+    return _of_splits(path, sizes, "id", pa.string()) if _has(path, "id") else None
 
 
 def has_groups(path: Location) -> bool:
     """Whether the examples are in groups."""
-    with open_parquet(_verified(path)) as file:
-        return "group" in file.schema_arrow.names
+    return _has(path, "group")
 
 
-def read_groups(path: Location) -> tuple[np.ndarray, tuple[str, ...]]:
+def read_groups(path: Location, sizes: Sizes) -> tuple[np.ndarray, tuple[str, ...]]:
     """The code of each training example's group, and the groups' names."""
-    table = _read(path, ["split", "group", "group_name"])
-    is_train = as_array(table["split"]) == "train"
-    codes = as_array(table["group"])[is_train].astype(np.int64)
-    _, first = np.unique(codes, return_index=True)
-    return codes, tuple(as_array(table["group_name"])[is_train][first].tolist())
+    codes = _of_splits(path, sizes, "group", pa.int32())[0].astype(np.int64)
+    names = _of_splits(path, sizes, "group_name", pa.string())[0]
+    found, first = np.unique(codes, return_index=True)
+    if not np.array_equal(found, np.arange(len(found))):
+        raise StoreError(f"{path} has groups that are not numbered from 0; {_ADVICE}.")
+    return codes, tuple(names[first].tolist())
 
 
-def _read(path: Location, columns: list[str]) -> pa.Table:
-    with open_parquet(_verified(path)) as file:
-        return read_columns(file, columns)
+def _of_splits(path: Location, sizes: Sizes, name: str, kind: pa.DataType) -> tuple[np.ndarray, np.ndarray]:
+    """One column for the training and for the test examples."""
+    with _opened(path) as file:
+        table = file.read(["split", name])
+    if (table["split"].type, table[name].type) != (pa.string(), kind):
+        raise StoreError(f"{path} has {table[name].type!s:.60} as {name}, not {kind}; {_ADVICE}.")
+    splits, values = as_array(table["split"]), as_array(table[name])
+    is_train, is_test = splits == "train", splits == "test"
+    for split, count, n in (("training", is_train.sum(), sizes.n_train), ("test", is_test.sum(), sizes.n_test)):
+        if count != n:
+            raise StoreError(f"{path} has labels of {count} {split} examples, and run.json says {n}; {_ADVICE}.")
+    return values[is_train], values[is_test]
+
+
+def _has(path: Location, name: str) -> bool:
+    with _opened(path) as file:
+        return name in file.schema.names
+
+
+@contextmanager
+def _opened(path: Location) -> Iterator[ParquetContent]:
+    """The file, after verifying all of its bytes."""
+    content = _verified(path)
+    try:
+        with ParquetContent(content) as file:
+            yield file
+    except pa.ArrowException as error:
+        says = " ".join(str(error).split())
+        raise StoreError(f"{path} cannot be read as Parquet ({says:.120}); {_ADVICE}.") from error
 
 
 def _verified(path: Location) -> pa.Buffer:
@@ -91,5 +127,5 @@ def _verified(path: Location) -> pa.Buffer:
     with file_errors(f"reading {path}"):
         content = place_of(path).read(path)
     if content_digest(content) != path.stem.rpartition("-")[2]:
-        raise StoreError(f"{path} is torn or altered; restore it from a copy of the run.")
+        raise StoreError(f"{path} is torn or altered; {_ADVICE}.")
     return content

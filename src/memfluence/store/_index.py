@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from memfluence.errors import StoreError
-from memfluence.store._arrow import as_array, as_column, content_digest, open_parquet, read_bytes, read_columns
+from memfluence.store._arrow import ParquetContent, as_array, as_column, content_digest, read_bytes
 from memfluence.store._files import publish
+from memfluence.store._plain_json import plain_json
 from memfluence.store.segments import trials_in
 
 __all__ = ["INDEXED", "SegmentIndex"]
@@ -36,10 +37,10 @@ Stamp = tuple[int, int]  # size and time of last change
 class SegmentIndex:
     """The index of one run; `save` it after use."""
 
-    def __init__(self, run: Path, identity: Mapping[str, str]) -> None:
-        self._path, self._identity = run / _FILE, dict(identity)
+    def __init__(self, run: Path, identity: Mapping[str, str], widths: Mapping[str, int]) -> None:
+        self._path, self._identity, self._widths = run / _FILE, dict(identity), dict(widths)
         self._known: dict[str, tuple[Stamp, Columns]] = {}
-        with suppress(OSError, ValueError, KeyError, TypeError, pa.ArrowException):
+        with suppress(OSError, ValueError, pa.ArrowException):
             self._known = _decoded(self._path, self._identity)
         self._used: dict[str, tuple[Stamp, Columns]] = {}
         self.has_read = False  # whether a segment had to be read
@@ -50,7 +51,7 @@ class SegmentIndex:
         known = self._known.get(path.name)
         if known is None or known[0] != stamp:
             self.has_read = True
-            known = stamp, trials_in(path, self._identity, INDEXED, content=read())
+            known = stamp, trials_in(path, self._identity, INDEXED, content=read(), widths=self._widths)
             if not stamp[1] < time.time_ns() - _UNSETTLED or _stamp(path) != stamp:
                 return known[1]
         self._used[path.name] = known
@@ -90,20 +91,45 @@ def _encoded(entries: Mapping[str, tuple[Stamp, Columns]], identity: Mapping[str
 
 
 def _decoded(path: Path, identity: Mapping[str, str]) -> dict[str, tuple[Stamp, Columns]]:
-    """The inverse; raises whatever it likes if this is not the index of this run."""
+    """The inverse; raises ValueError, or what the file system or Arrow raise, if this is not the index of this run."""
     content = read_bytes(path)
-    if content_digest(content[32:]) != content[:32].to_pybytes().decode():
+    if content_digest(content[32:]) != content[:32].to_pybytes().decode(errors="replace"):
         raise ValueError("altered")
-    with open_parquet(content[32:]) as file:
-        metadata: dict[str, Any] = json.loads(file.schema_arrow.metadata[b"index"])
-        if metadata["version"] != _VERSION or metadata["run"] != identity:
-            raise ValueError("of another run")
-        table = read_columns(file, file.schema_arrow.names)
+    with ParquetContent(content[32:]) as file:
+        metadata = plain_json((file.schema.metadata or {}).get(b"index", b""))
+        _check(metadata, identity)
+        table = file.read(file.schema.names)
     columns = {name: as_array(table[name]) for name in table.column_names}
-    for name, known in metadata["texts"].items():
-        columns[name] = np.array(known, dtype=str)[columns[name]]
+    if sum(rows for *_, rows in metadata["segments"]) != table.num_rows or columns.keys() != _names(table.num_rows):
+        raise ValueError("not the rows of its segments")
+    for name in ("host", "device") if columns else ():
+        texts, positions = np.array(metadata["texts"].get(name, []), dtype=str), columns[name]
+        if positions.dtype.kind != "i" or not 0 <= positions.min() <= positions.max() < len(texts):
+            raise ValueError("not positions in its texts")
+        columns[name] = texts[positions]
+    if any(values.dtype.kind == "U" for name, values in columns.items() if name not in ("host", "device")):
+        raise ValueError("texts for numbers")
     entries, first = {}, 0
     for name, size, changed, rows in metadata["segments"]:
         entries[name] = (size, changed), {key: values[first : first + rows] for key, values in columns.items()}
         first += rows
     return entries
+
+
+def _names(rows: int) -> set[str]:
+    return {"trial", *INDEXED} if rows else set()
+
+
+def _check(metadata: Any, identity: Mapping[str, str]) -> None:
+    """Refuse what is not the metadata of an index of this run."""
+    if not isinstance(metadata, dict) or (metadata.get("version"), metadata.get("run")) != (_VERSION, dict(identity)):
+        raise ValueError("of another run")
+    segments, texts = metadata.get("segments"), metadata.get("texts")
+    is_entry = isinstance(segments, list) and all(
+        isinstance(one, list) and list(map(type, one)) == [str, int, int, int] and one[3] >= 0 for one in segments
+    )
+    is_text = isinstance(texts, dict) and all(
+        isinstance(known, list) and all(isinstance(text, str) for text in known) for known in texts.values()
+    )
+    if not is_entry or not is_text:
+        raise ValueError("not as it was written")

@@ -13,15 +13,16 @@ import pyarrow as pa
 from memfluence.errors import StoreError
 from memfluence.records import Failure
 from memfluence.store import segments
-from memfluence.store._arrow import content_digest, open_parquet
+from memfluence.store._arrow import ParquetContent, content_digest
 from memfluence.store._files import file_errors
 from memfluence.store._places import Place
+from memfluence.store._plain_json import MOST, plain_json
 from memfluence.store.checkpoints import CheckpointFiles
 from memfluence.store.locations import Location
 from memfluence.store.rows import Rows, read_rows
 from memfluence.store.run_file import RUN_FILE, RunInfo
 
-__all__ = ["Damage", "StoreUpkeep"]
+__all__ = ["Damage", "StoreUpkeep", "failure_from"]
 
 T = TypeVar("T")
 Read = Callable[[], pa.Buffer]  # gives a file's bytes
@@ -31,6 +32,17 @@ Read = Callable[[], pa.Buffer]  # gives a file's bytes
 class Damage:
     path: Location
     reason: str
+
+
+def failure_from(content: bytes) -> Failure:
+    """The note of a failed trial; ValueError if it is none."""
+    raw = plain_json(content)
+    names = {"trial": int, "message": str, "traceback": str}
+    if not isinstance(raw, dict) or any(type(value) is not names.get(name) for name, value in raw.items()):
+        raise ValueError("it is no note of a failed trial")
+    if not {"trial", "message"} <= raw.keys() or not 0 <= raw["trial"] < MOST:
+        raise ValueError("it does not say which trial failed, or how")
+    return Failure(**raw)
 
 
 class StoreUpkeep:
@@ -77,8 +89,8 @@ class StoreUpkeep:
             content = self._place.read(path)
             if content_digest(content) != path.stem.rpartition("-")[2]:
                 return None
-            with open_parquet(content) as file:
-                found = file.schema_arrow.metadata or {}
+            with ParquetContent(content) as file:
+                found = file.schema.metadata or {}
             return {key: found.get(key.encode(), b"").decode() for key in self.info.identity}
         except (pa.ArrowException, OSError, ValueError):
             return None
@@ -125,9 +137,10 @@ class StoreUpkeep:
 
     def _condemned(self) -> set[str]:
         try:
-            return {str(name) for name in json.loads(self._place.read(self._condemned_file).to_pybytes())}
-        except (OSError, ValueError, TypeError):
+            names = plain_json(self._place.read(self._condemned_file).to_pybytes())
+        except (OSError, ValueError):
             return set()
+        return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
 
     @property
     def _condemned_file(self) -> Location:
@@ -142,10 +155,10 @@ class StoreUpkeep:
         found = [Damage(path, reason) for path, reason in self.checkpoints().damaged()]
         for path, read in self._place.read_all(self._files("failures", ".json")):
             try:
-                Failure(**json.loads(read().to_pybytes()))
+                failure_from(read().to_pybytes())
             except FileNotFoundError:
                 continue
-            except (OSError, ValueError, TypeError):
+            except (OSError, ValueError):
                 found.append(Damage(path, f"{path} cannot be read as the note of a trial that failed."))
         return found
 

@@ -15,9 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from memfluence.errors import StoreError
+from memfluence.errors import StoreError, shortened
 from memfluence.store._arrow import content_digest
 from memfluence.store._places import place_of
+from memfluence.store._plain_json import plain_json
 from memfluence.store.locations import Location
 
 __all__ = ["CheckpointFiles", "StoredCheckpoint"]
@@ -45,7 +46,7 @@ class CheckpointFiles:
         self._directory, self._place, self._identity = directory, place_of(directory), dict(identity)
         self._note = note or (lambda message: None)
         names = (name.removesuffix(_SUFFIX) for name in self._place.names(directory) if name.endswith(_SUFFIX))
-        self._there = {int(name) for name in names if name.isdigit()}
+        self._there = {int(name) for name in names if name.isdecimal()}
 
     def load(self, trial: int, made_with: Mapping[str, str]) -> bytes | None:
         """What `save` was given last, if it was in this run and with the same `made_with`."""
@@ -115,13 +116,14 @@ class CheckpointFiles:
     def _check(self, header: Mapping[str, Any], trial: int, made_with: Mapping[str, str]) -> None:
         """Raises ValueError with the reason why a checkpoint is not one of this trial, here and now."""
         if header["format"] != _FORMAT:
-            raise ValueError(f"it has the format {header['format']} (here it is {_FORMAT})")
+            raise ValueError(f"it has the format {shortened(header['format'])} (here it is {_FORMAT})")
         if header["trial"] != trial or header["run"] != self._identity:
             raise ValueError("it is of another run")
         there = header["made_with"]
         for name in sorted({*there, *made_with}):
             if there.get(name) != made_with.get(name):
-                raise ValueError(f"it was made with {name} {there.get(name)} (here it is {made_with.get(name)})")
+                here, before = made_with.get(name), shortened(there.get(name)).strip("'")
+                raise ValueError(f"it was made with {name:.60} {before} (here it is {here})")
 
     def _path(self, trial: int) -> Location:
         return self._directory / f"{trial:09d}{_SUFFIX}"
@@ -131,10 +133,10 @@ def _parts(whole: pa.Buffer) -> tuple[dict[str, Any], bytes]:
     """The header, and what follows it."""
     first, _, rest = whole.to_pybytes().partition(b"\n")
     try:
-        header = json.loads(first[:_LONGEST_HEADER])
-        is_whole = {"format", "trial", "fraction", "run", "made_with", "digest"} <= header.keys()
-    except (ValueError, AttributeError):
-        is_whole = False
-    if not is_whole:
+        header = plain_json(first[:_LONGEST_HEADER])
+    except ValueError:
+        header = None
+    types = {"format": int, "trial": int, "fraction": int | float, "run": dict, "made_with": dict, "digest": str}
+    if not isinstance(header, dict) or any(not isinstance(header.get(name), kind) for name, kind in types.items()):
         raise ValueError("it is damaged")
-    return dict(header), rest
+    return header, rest

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from memfluence.records import EXTRA_COLUMNS
 from memfluence.store._arrow import as_array, as_column
-from memfluence.store.bits import packed_width
 from memfluence.store.locations import Location
 from memfluence.store.segments import DamagedSegmentError, read_table
 
@@ -98,11 +97,10 @@ def read_rows(
     path: Location, identity: Mapping[str, str], sizes: Mapping[str, int], content: pa.Buffer | None = None
 ) -> Rows:
     """All rows of a segment, verified; `sizes` gives n_train and n_test, for the width of the bit columns."""
-    table = read_table(path, identity, content=content)
-    for name in _BITS:
-        width = packed_width(sizes["n_test" if name == "test_correct" else "n_train"])
-        if table[name].type != pa.binary(width):
-            raise DamagedSegmentError(f"{path} holds rows of {table[name].type}, not of {width} bytes.")
+    table = read_table(path, identity, content=content, widths=sizes)
+    for name in _EXTRAS.intersection(table.column_names):
+        if not pa.types.is_fixed_size_binary(table[name].type):
+            raise DamagedSegmentError(f"{path} holds rows of {table[name].type} as {name}.")
     return Rows(table)
 
 

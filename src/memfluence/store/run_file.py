@@ -5,10 +5,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from memfluence.errors import InputError, StoreError
+from memfluence.errors import InputError, StoreError, shortened
 from memfluence.records import EXTRA_COLUMNS, Kind, digest
 from memfluence.store._files import file_errors
 from memfluence.store._places import place_of
+from memfluence.store._plain_json import plain_json
+from memfluence.store._run_checks import check_run
 from memfluence.store.locations import Location
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
 
 FORMAT = 1
 RUN_FILE = "run.json"
+_LARGEST = 64 * 2**20  # bytes: room for a million names of classes
 
 
 @dataclass(frozen=True)
@@ -76,9 +79,8 @@ def segment_columns(record: Collection[str]) -> tuple[str, ...]:
 
 
 def info_from_json(raw: Mapping[str, Any]) -> RunInfo:
-    """The inverse of `asdict`; raises TypeError or KeyError for anything else."""
-    if not {"name", "fingerprint", "n_train", "n_test", "classes", "class_names"} <= set(raw["dataset"]):
-        raise KeyError("dataset")
+    """The inverse of `asdict`; raises ValueError, with what is wrong, for anything else."""
+    check_run(raw)
     return replace(
         RunInfo(**raw),
         kinds=tuple(Kind(**kind) for kind in raw["kinds"]),
@@ -102,22 +104,29 @@ def read_run_file(directory: Location) -> RunInfo:
     path, place = directory / RUN_FILE, place_of(directory)
     with file_errors(f"reading {path}"):
         try:
-            content = place.read(path)
+            content = place.read(path, _LARGEST + 1)
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             place.check(directory)
             raise InputError(
                 f"There is no run at {directory}: it has no {RUN_FILE}. Make one with 'memfluence run'."
             ) from None
     try:
-        raw = json.loads(content.to_pybytes())
-        if raw["format"] != FORMAT:
+        if content.size > _LARGEST:
+            raise ValueError(f"it has more than {_LARGEST} bytes")
+        raw = plain_json(content.to_pybytes())
+        there = raw.get("format") if isinstance(raw, dict) else None
+        if type(there) is int and there != FORMAT:
             raise StoreError(
-                f"{path} has the format {raw['format']}, but this memfluence reads format {FORMAT}; upgrade memfluence."
+                f"{path} has the format {shortened(there)}, but this memfluence reads format {FORMAT};"
+                " upgrade memfluence."
             )
-        return info_from_json(raw)
-    except (ValueError, TypeError, KeyError) as error:
+        info = info_from_json(raw)
+        if type(there) is not int or info.dataset.get("examples") is None:
+            raise ValueError("it does not name its format, or the file of its examples")
+        return info
+    except ValueError as error:
         raise StoreError(
-            f"{path} is damaged ({error}); restore it from a copy, the trials beside it are not touched."
+            f"{path} is damaged ({error!s:.200}); restore it from a copy, the trials beside it are not touched."
         ) from error
 
 
@@ -169,9 +178,4 @@ def _leaves(there: Any, now: Any, path: str = "") -> list[tuple[str, str, str]]:
         return [one for name in names for one in _leaves(there.get(name), now.get(name), f"{path}.{name}".lstrip("."))]
     if there == now:
         return []
-    return [(path, _short(there), _short(now))]
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return [(path, shortened(there), shortened(now))]

@@ -18,10 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from memfluence.errors import MemfluenceError
+from memfluence.errors import MemfluenceError, shortened
 from memfluence.records import Outcome
-from memfluence.store._arrow import as_array, content_digest, open_parquet, read_columns
+from memfluence.store._arrow import ParquetContent, as_array, content_digest
 from memfluence.store._places import place_of
+from memfluence.store._plain_json import MOST
 from memfluence.store.bits import pack, packed_width
 from memfluence.store.locations import Location
 
@@ -37,6 +38,14 @@ __all__ = [
 ]
 
 _BITS = ("mask", "train_correct", "test_correct")
+_TYPES = {
+    "trial": pa.int64(),
+    "kind": pa.int16(),
+    **dict.fromkeys(("accuracy_in", "accuracy_out", "test_accuracy", "seconds", "finished"), pa.float64()),
+    **dict.fromkeys(("host", "device"), pa.string()),
+    "process": pa.int64(),
+}
+_EXTRA_TYPES = {f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)} - {"float8"}
 _LATER = {"process": -1, "finished": float("nan")}  # columns that older segments lack, and what is said for them
 
 
@@ -113,18 +122,15 @@ def read(
     content: pa.Buffer | None = None,
 ) -> Segment:
     """Read and verify a segment, or `content` read from it. `widths` gives n_train and n_test, for the bit columns."""
-    table = read_table(path, identity, ["trial", "kind", *_BITS, *extras], content)
-    rows = table.num_rows
-    bits = {}
-    for name in _BITS:
-        width = packed_width(widths["n_test" if name == "test_correct" else "n_train"])
-        bits[name] = _from_binary(table[name], np.dtype(np.uint8), rows, width, path)
+    table = read_table(path, identity, ["trial", "kind", *_BITS, *extras], content, widths)
+    _check_numbers(table, path)
+    bits = {name: _from_binary(table[name], np.dtype(np.uint8)) for name in _BITS}
     values = {}
     for name in extras:
-        dtype = np.dtype(table.schema.field(name).metadata[b"dtype"].decode()).newbyteorder("<")
-        values[name] = _from_binary(
-            table[name], dtype, rows, widths["n_test" if name.startswith("test") else "n_train"], path
-        )
+        dtype, n = _dtype_of(table.schema.field(name), path), _length(name, widths)
+        if table[name].type != pa.binary(n * dtype.itemsize):
+            raise DamagedSegmentError(f"{path} holds rows of {table[name].type} as {name}, not {n} of {dtype}.")
+        values[name] = _from_binary(table[name], dtype)
     return Segment(
         numbers=as_array(table["trial"]),
         kinds=as_array(table["kind"]),
@@ -134,10 +140,16 @@ def read(
 
 
 def trials_in(
-    path: Location, identity: Mapping[str, str], details: Sequence[str] = (), *, content: pa.Buffer | None = None
+    path: Location,
+    identity: Mapping[str, str],
+    details: Sequence[str] = (),
+    *,
+    content: pa.Buffer | None = None,
+    widths: Mapping[str, int] | None = None,
 ) -> dict[str, np.ndarray]:
     """The trial numbers of a segment, and some of its small columns, after verifying all of its bytes."""
-    table = read_table(path, identity, ["trial", *details], content)
+    table = read_table(path, identity, ["trial", "kind", *details], content, widths)
+    _check_numbers(table, path)
     there = {name: as_array(table[name]) for name in table.column_names}
     return {name: there.get(name, np.full(table.num_rows, _LATER.get(name))) for name in ("trial", *details)}
 
@@ -147,27 +159,83 @@ def read_table(
     identity: Mapping[str, str],
     columns: Sequence[str] | None = None,
     content: pa.Buffer | None = None,
+    widths: Mapping[str, int] | None = None,
 ) -> pa.Table:
-    """These columns of a segment, or all, after verifying all of its bytes; those of `_LATER` may be missing."""
+    """These columns of a segment, or all, after verifying all of its bytes; those of `_LATER` may be missing.
+
+    Types, numbers and, with `widths` (n_train and n_test), the columns of bits are what segments have: a digest says
+    who a file is, not that it is well made.
+    """
     if content is None:
         content = place_of(path).read(path)
     if content_digest(content) != path.stem.rpartition("-")[2]:
         raise DamagedSegmentError(f"{path} is torn or altered: its bytes do not match the digest in its name.")
     try:
-        with open_parquet(content) as file:
-            found = {k.decode(): v.decode() for k, v in (file.schema_arrow.metadata or {}).items()}
+        with ParquetContent(content) as file:
+            found = file.schema.metadata or {}
             for key, value in identity.items():
-                if found.get(key) != value:
+                there = found.get(key.encode(), b"").decode(errors="replace")
+                if there != value:
                     raise DamagedSegmentError(
-                        f"{path} belongs to another run: its {key} is {found.get(key)!r}, not {value!r}."
+                        f"{path} belongs to another run: its {key} is {shortened(there)}, not {shortened(value)}."
                     )
-            names = file.schema_arrow.names
+            names = file.schema.names
             wanted = names if columns is None else [name for name in columns if name in names or name not in _LATER]
             if lacking := sorted({"trial", "kind", *_BITS, *wanted}.difference(names)):
                 raise DamagedSegmentError(f"{path} is no segment: it has no column {lacking[0]!r}.")
-            return read_columns(file, wanted)
+            _check_types(file.schema, widths, path)
+            table = file.read(wanted)
     except (pa.ArrowException, OSError) as error:
-        raise DamagedSegmentError(f"{path} cannot be read as Parquet: {error}.") from error
+        raise DamagedSegmentError(f"{path} cannot be read as Parquet: {_begin(error)}.") from error
+    if not table.num_rows:
+        raise DamagedSegmentError(f"{path} is no segment: it has no trials.")
+    if len(np.unique(as_array(table["trial"]))) < table.num_rows:
+        raise DamagedSegmentError(f"{path} is no segment: it has a trial twice.")
+    for name in set(_BITS).intersection(table.column_names) if widths else ():
+        _check_padding(table[name], name, _length(name, widths or {}), path)
+    return table
+
+
+def _begin(error: Exception) -> str:
+    """The beginning of what Arrow says, which may quote the file and its own source."""
+    text = " ".join(str(error).split()).rstrip(".")
+    return text if len(text) <= 120 else f"{text[:117]}..."
+
+
+def _length(name: str, widths: Mapping[str, int]) -> int:
+    """Of how many examples a column of a segment speaks."""
+    return widths["n_test" if name.startswith("test") else "n_train"]
+
+
+def _check_types(schema: pa.Schema, widths: Mapping[str, int] | None, path: Location) -> None:
+    for name, kind in zip(schema.names, schema.types):
+        expected = _TYPES.get(name)
+        if name in _BITS and widths is not None:
+            expected = pa.binary(packed_width(_length(name, widths)))
+        if expected is not None and kind != expected:
+            raise DamagedSegmentError(f"{path} holds rows of {kind!s:.60} as {name}, not of {expected}.")
+
+
+def _check_numbers(table: pa.Table, path: Location) -> None:
+    """Refuse numbers of trials and of kinds that no run has."""
+    numbers, kinds = as_array(table["trial"]), as_array(table["kind"])
+    if numbers.min() < 0 or numbers.max() >= MOST or kinds.min() < 0:
+        raise DamagedSegmentError(f"{path} has trials, or kinds of trial, whose numbers no run has.")
+
+
+def _check_padding(column: Any, name: str, n: int, path: Location) -> None:
+    last = _from_binary(column, np.dtype(np.uint8))[:, -1]  # (rows,)
+    if n % 8 and (last >> (n % 8)).any():
+        raise DamagedSegmentError(f"{path} has bits in {name!r} beyond the last of {n} examples.")
+
+
+def _dtype_of(field: pa.Field, path: Location) -> np.dtype[Any]:
+    """The type of an optional column's values."""
+    name = (field.metadata or {}).get(b"dtype", b"").decode(errors="replace")
+    if name not in _EXTRA_TYPES:
+        raise DamagedSegmentError(f"{path} does not say of what type {field.name} is: {shortened(name)}.")
+    dtype: np.dtype[Any] = np.dtype(name).newbyteorder("<")
+    return dtype
 
 
 def _binary(rows: np.ndarray) -> pa.Array:
@@ -178,15 +246,17 @@ def _binary(rows: np.ndarray) -> pa.Array:
     )
 
 
-def _from_binary(column: Any, dtype: np.dtype[Any], rows: int, width: int, path: Location) -> np.ndarray:
-    if column.type != pa.binary(width * dtype.itemsize):
-        raise DamagedSegmentError(f"{path} holds rows of {column.type}, not of {width * dtype.itemsize} bytes.")
-    parts = []
-    for chunk in column.chunks:
-        size = width * dtype.itemsize
-        data = np.frombuffer(chunk.buffers()[1], np.uint8)[chunk.offset * size : (chunk.offset + len(chunk)) * size]
-        parts.append(data.view(dtype).reshape(len(chunk), width))
-    return np.concatenate(parts) if parts else np.empty((rows, width), dtype)
+def _from_binary(column: Any, dtype: np.dtype[Any]) -> np.ndarray:
+    """A column of fixed-size binary as (rows, n) of the type."""
+    size = column.type.byte_width
+    parts = [
+        np.frombuffer(chunk.buffers()[1], np.uint8, len(chunk) * size, chunk.offset * size)
+        .view(dtype)
+        .reshape(len(chunk), -1)
+        for chunk in column.chunks
+        if len(chunk)
+    ]
+    return np.concatenate(parts) if parts else np.empty((0, size // dtype.itemsize), dtype)
 
 
 def _accuracies(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:

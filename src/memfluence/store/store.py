@@ -13,7 +13,6 @@ trial that was written twice counts once.
 """
 
 import json
-import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -26,14 +25,14 @@ import numpy as np
 from memfluence.errors import InputError, RunMismatchError, StoreError, UnreachableError
 from memfluence.records import Failure, Outcome, Trials
 from memfluence.store import segments
-from memfluence.store._examples import has_groups, read_groups, read_ids, read_labels, write_examples
+from memfluence.store._examples import Sizes, has_groups, read_groups, read_ids, read_labels, write_examples
 from memfluence.store._files import file_errors
 from memfluence.store._index import SegmentIndex
 from memfluence.store._merge import merge
 from memfluence.store._ours import another_run, check_is_ours, check_is_still_ours
 from memfluence.store._places import place_of
 from memfluence.store._unsent import keep_unsent, send_unsent, unsent_trials
-from memfluence.store._upkeep import Damage, StoreUpkeep
+from memfluence.store._upkeep import Damage, StoreUpkeep, failure_from
 from memfluence.store.locations import Location, locate
 from memfluence.store.run_file import RUN_FILE, RunInfo, differences, read_run_file, write_run_file
 
@@ -160,8 +159,8 @@ class TrialStore(StoreUpkeep):
         found: dict[int, Failure] = {}
         for _, content in self._place.read_all(self._files("failures", ".json")):
             try:
-                failure = Failure(**json.loads(content().to_pybytes()))
-            except (OSError, ValueError, TypeError):
+                failure = failure_from(content().to_pybytes())
+            except (OSError, ValueError):
                 continue  # a failure's note is no result: the worst that its loss can do is run the trial again
             if failure.trial not in finished:
                 found[failure.trial] = failure
@@ -172,10 +171,12 @@ class TrialStore(StoreUpkeep):
 
         With `indexed` a segment is read only if it has changed since it was last verified, see `store._index`.
         """
-        identity = self.info.identity
-        index = SegmentIndex(self.path, identity) if indexed and isinstance(self.path, Path) else None
+        identity, sizes = self.info.identity, self._sizes
+        index = SegmentIndex(self.path, identity, sizes) if indexed and isinstance(self.path, Path) else None
         found, damaged = self.read_each(
-            index.columns if index else lambda path, read: segments.trials_in(path, identity, details, content=read())
+            index.columns
+            if index
+            else lambda path, read: segments.trials_in(path, identity, details, content=read(), widths=sizes)
         )
         columns = [part for _, part in found]
         everything = np.concatenate([np.empty(0, np.int64), *(part["trial"] for part in columns)])
@@ -214,6 +215,11 @@ class TrialStore(StoreUpkeep):
         identity, sizes = self.info.identity, self._sizes
         parts, damaged = self.read_each(lambda path, read: segments.read(path, identity, sizes, content=read()))
         trials = merge(parts, self.info.n_train, self.info.n_test, self.info.repeats)
+        if (highest := int(trials.kinds.max(initial=0))) >= len(self.info.kinds):
+            raise StoreError(
+                f"{self.path} has trials of kind {highest}, and its {RUN_FILE} has {len(self.info.kinds)} kind(s),"
+                f" counted from 0; 'memfluence repair {self.path}' sets them aside."
+            )
         return replace(trials, block=self.info.block), damaged
 
     def read_extra(self, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -233,24 +239,21 @@ class TrialStore(StoreUpkeep):
         numbers, first = np.unique(np.concatenate([part.numbers for _, part in found]), return_index=True)
         return numbers, np.concatenate([part.extras[name] for _, part in found])[first]
 
-    @property
-    def _examples(self) -> Location:
-        """The file of labels, which is one of the run's own, whatever its run.json says."""
-        name = self.info.dataset.get("examples")
-        if not isinstance(name, str) or not re.fullmatch("examples-[0-9a-f]{32}[.]parquet", name):
-            raise StoreError(
-                f"{self.path / RUN_FILE} names {name!r} as the file of labels, which is none of the run's; restore it"
-                " from a copy."
-            )
-        return self.path / name
-
     def labels(self) -> tuple[np.ndarray, np.ndarray]:
         """Label codes of the training and of the test examples."""
-        return read_labels(self._examples)
+        return read_labels(self._examples, self._example_sizes)
 
     def ids(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Names of the training and of the test examples (files, keys), where their source has them."""
-        return read_ids(self._examples)
+        return read_ids(self._examples, self._example_sizes)
+
+    @property
+    def _examples(self) -> Location:
+        return self.path / str(self.info.dataset["examples"])
+
+    @property
+    def _example_sizes(self) -> Sizes:
+        return Sizes(self.info.n_train, self.info.n_test, len(self.info.dataset["classes"]))
 
     @property
     def has_groups(self) -> bool:
@@ -270,4 +273,4 @@ class TrialStore(StoreUpkeep):
                 f"{self.path} was imported from a file that does not say what its groups are; export the trials again"
                 " where they were made, and import that file into a new directory."
             )
-        return read_groups(self._examples)
+        return read_groups(self._examples, self._example_sizes)

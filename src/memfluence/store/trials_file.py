@@ -22,10 +22,10 @@ from memfluence.errors import InputError
 from memfluence.npzfiles import npz_bytes, open_npz
 from memfluence.records import EXTRA_COLUMNS
 from memfluence.store._files import write_whole
+from memfluence.store._plain_json import MOST, plain_json
 from memfluence.store.run_file import RUN_FILE
 
 __all__ = [
-    "MOST_TRIALS",
     "TrialsFile",
     "read_release_folder",
     "read_trials_file",
@@ -34,7 +34,6 @@ __all__ = [
 ]
 
 RELEASE_FILE = "aux_arrays.npz"
-MOST_TRIALS = 2**31  # numbers stay below it: far more than anybody trains, and little enough to count up to
 _NEEDED = ("mask", "train_correct", "test_correct", "train_labels", "test_labels")
 _RELEASE_NEEDED = (
     *(f"{what}_{split}" for what in ("index", "correctness") for split in ("train", "removed", "test")),
@@ -85,9 +84,9 @@ def read_trials_file(path: Path) -> TrialsFile:
         _check_shape(path, name, values, (n_trials, n_test if name.startswith("test") else n_train))
         _check_extra(path, name, values, extras)
     try:
-        run = json.loads(_text(arrays["run"], "run", path)) if "run" in arrays else None
-    except (ValueError, RecursionError):
-        raise InputError(f"{path}: 'run' must hold the JSON text of a run.json.") from None
+        run = plain_json(_text(arrays["run"], "run", path)) if "run" in arrays else None
+    except ValueError as error:
+        raise InputError(f"{path}: 'run' must hold the JSON text of a run.json ({error!s:.100}).") from None
     return TrialsFile(
         source=path,
         **bits,
@@ -193,8 +192,8 @@ def _trial_numbers(values: np.ndarray, n_trials: int, path: Path) -> np.ndarray:
     _check_shape(path, "trial", values, (n_trials,))
     if values.dtype.kind not in "iu" or values.min() < 0 or len(np.unique(values)) != n_trials:
         raise InputError(f"{path}: 'trial' must hold distinct numbers >= 0, one for each row of 'mask'.")
-    if values.max() >= MOST_TRIALS:
-        raise InputError(f"{path}: 'trial' must hold numbers below {MOST_TRIALS}. Got {values.max()} instead.")
+    if values.max() >= MOST:
+        raise InputError(f"{path}: 'trial' must hold numbers below {MOST}. Got {values.max()} instead.")
     return values.astype(np.int64)
 
 

@@ -105,14 +105,13 @@ def design_of(store: TrialStore) -> Design | None:
     if not _has_plan(store):
         return None
     plan = dict(store.info.plan or {})
-    groups = None
-    if "groups" in plan["options"]:
-        groups = Groups(*store.groups())
-        plan["options"] = {key: value for key, value in plan["options"].items() if key not in ("groups", "n_groups")}
+    options = plan.get("options", {})
+    groups = Groups(*store.groups()) if "groups" in options else None
+    plan["options"] = {key: value for key, value in options.items() if key not in ("groups", "n_groups")}
     try:
         return planned(plan, groups)
     except (KeyError, TypeError, ValueError) as error:
-        raise DesignError(f"its plan cannot be read ({error}).") from error
+        raise DesignError(f"its plan cannot be read ({error!s:.100}).") from error
 
 
 def _has_plan(store: TrialStore) -> bool:
@@ -138,15 +137,6 @@ def _unplanned(rows: Rows, trials: int, kinds: int, design: Design | None) -> It
 def _wrong_examples(store: TrialStore) -> Iterator[str]:
     """What is wrong with the file of labels."""
     try:
-        labels = store.labels()
+        store.labels()
     except StoreError as error:
         yield str(error)
-        return
-    except (KeyError, OSError, ValueError) as error:
-        yield f"The labels of {store.path} cannot be read ({error}); restore the file from a copy of the run."
-        return
-    for split, codes, n in (("training", labels[0], store.info.n_train), ("test", labels[1], store.info.n_test)):
-        if len(codes) != n:
-            yield f"{store.path} has labels of {len(codes)} {split} examples, and its run.json says {n}."
-        elif n and not 0 <= codes.min() <= codes.max() < len(store.info.dataset["classes"]):
-            yield f"{store.path} has {split} labels that are none of its classes."
