@@ -155,6 +155,16 @@ def test_resuming_an_equal_run_grows_it_and_a_different_one_is_refused(tmp_path:
     assert TrialStore.open(tmp_path / "run").info.kinds == (Kind(0.7, 15),)
 
 
+def test_labels_that_were_lost_are_written_again(tmp_path: Path, world: SmallWorld) -> None:
+    store = world.create(tmp_path / "run")
+    store.write([world.outcome(0)])
+    (labels,) = (tmp_path / "run").glob("examples-*.parquet")
+    content = labels.read_bytes()
+    labels.unlink()
+    world.create(tmp_path / "run")
+    assert labels.read_bytes() == content
+
+
 def test_paths_that_hold_something_else_are_refused_untouched(tmp_path: Path, world: SmallWorld) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(InputError, match="is a file"):

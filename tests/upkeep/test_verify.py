@@ -268,7 +268,7 @@ def test_labels_outside_of_the_run_are_not_read(tmp_path: Path, where: Any) -> N
     raw["dataset"]["examples"] = where.format(name, parent=tmp_path) if isinstance(where, str) else where
     (tmp_path / "run" / "run.json").write_text(json.dumps(raw))
     for ask in (mf.verify, mf.open):
-        with pytest.raises(StoreError, match="is damaged .* restore it from a copy"):
+        with pytest.raises(StoreError, match=r"is damaged .* restore it from a copy"):
             ask(tmp_path / "run")
 
 

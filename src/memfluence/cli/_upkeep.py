@@ -12,6 +12,7 @@ from memfluence.cli._output import as_json, say, stdout_to_stderr
 __all__ = ["compact", "merge", "repair", "verify"]
 
 _PROBLEMS = 1  # exit code
+_SHOWN = 20  # problems of each kind that are printed
 
 
 def verify(
@@ -40,7 +41,7 @@ def verify(
     if json:
         as_json(found.to_json())
     else:
-        say(*(problem.message for problem in found.problems), *(f"note: {note}" for note in found.notes))
+        say(*_first([problem.message for problem in found.problems]), *(f"note: {note}" for note in found.notes))
         copies = f", {found.copies} more copies of some of them" if found.copies else ""
         again = f", {len(found.sample)} trained again" if sample else ""
         say(
@@ -52,6 +53,12 @@ def verify(
             say(f"'memfluence repair {run}' sets aside what is wrong; --dry-run shows what that would be.")
     if not found.is_clean:
         raise typer.Exit(_PROBLEMS)
+
+
+def _first(lines: list[str]) -> list[str]:
+    """As many as people read; a large run may have a fault in every trial."""
+    more = len(lines) - _SHOWN
+    return [*lines[:_SHOWN], *([f"... and {more} more; --json has them all."] if more > 0 else [])]
 
 
 def repair(
@@ -67,8 +74,8 @@ def repair(
         as_json(done.to_json())
     else:
         would = "would be " if dry_run else ""
-        say(*(problem.message for problem in done.problems))
-        say(*(f"{name} {would or 'is '}set aside in {run}/damaged." for name in done.set_aside))
+        say(*_first([problem.message for problem in done.problems]))
+        say(*_first([f"{name} {would or 'is '}set aside in {run}/damaged." for name in done.set_aside]))
         if done.rewritten:
             say(f"{done.rewritten} good trials beside them {would or 'were '}written to new segments.")
         if done.missing:

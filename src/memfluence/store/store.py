@@ -113,6 +113,8 @@ class TrialStore(StoreUpkeep):
                 f"{directory / RUN_FILE} is damaged: the digest of its plan is not the plan's. Restore it from a copy,"
                 " the trials beside it are not touched."
             )
+        if not place.is_file(store._examples):  # its name is that of its content: what was lost is the same again
+            write_examples(directory, y_train, y_test, train_ids, test_ids, groups)
         if info.trials > store.info.trials:
             store.info = replace(store.info, trials=info.trials)
             write_run_file(directory, store.info, replace_existing=True)
