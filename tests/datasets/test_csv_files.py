@@ -5,6 +5,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 
 import memfluence as mf
 from memfluence.cli import main
@@ -153,3 +156,43 @@ def test_scores_name_the_rows(table: Path, tmp_path: Path) -> None:
         main(["scores", str(tmp_path / "run"), "--out", str(tmp_path / "scores.csv")])
     assert pd.read_csv(tmp_path / "scores.csv")["id"].tolist() == run.dataset().train_ids
     assert mf.open(tmp_path / "run").dataset().n_train == 14
+
+
+def test_missing_inputs_are_kept_for_learners_that_fill_them_in(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(80, 2)), np.arange(80) % 2
+    x[:, 0] += 2 * y
+    table = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "word": np.where(y, "up", "down"), "label": y})
+    table.loc[::7, "b"] = np.nan
+    table.loc[::9, "word"] = None
+    path = tmp_path / "holes.csv"
+    table.to_csv(path, index=False)
+    with pytest.raises(DatasetError, match="missing=keep"):
+        load(f"csv:{path}")
+    data = load(f"csv:{path}?missing=keep")
+    assert data.has_missing
+    assert load(data.name).fingerprint == data.fingerprint
+    numbers = load(f"csv:{path}?missing=keep&columns=a,b")
+    filling = make_pipeline(SimpleImputer(), LogisticRegression())
+    run = mf.run(numbers, learner=filling, trials=20, out=tmp_path / "run", progress=False)
+    assert run.status()["test_accuracy"] > 0.7
+    run.report(tmp_path / "report")
+    shown = "".join(path.read_text() for path in (tmp_path / "report").rglob("train-inputs-*.js"))
+    assert "missing" in shown
+    assert '"nan"' not in shown
+    with pytest.raises(mf.MemfluenceError, match="networks need all of them"):
+        mf.run(numbers, learner="mlp", trials=2, out=tmp_path / "mlp", progress=False)
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "says"),
+    [
+        ("x,label\n1,a\ninf,b\n,a\n4,b\n", "missing=keep", "holds an infinity; drop or replace it first"),
+        ("x,label\n1,a\n,b\n3,\n4,b\n", "missing=keep", "row 3 of .* has no value in the column 'label'"),
+        ("x,label\n1,a\n2,b\n", "missing=yes", "must be 'refuse' or 'keep'"),
+    ],
+)
+def test_what_missing_does_not_allow(tmp_path: Path, content: str, options: str, says: str) -> None:
+    (tmp_path / "t.csv").write_text(content)
+    with pytest.raises(DatasetError, match=says):
+        load(f"csv:{tmp_path / 't.csv'}?test=0.5&{options}")

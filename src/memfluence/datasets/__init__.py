@@ -16,6 +16,7 @@ from memfluence.datasets._idx import load_mnist
 from memfluence.datasets._imagenet import OPTIONS as IMAGENET_OPTIONS
 from memfluence.datasets._imagenet import load_imagenet
 from memfluence.datasets._images import picture_range, to_images
+from memfluence.datasets._inputs import is_missing
 from memfluence.datasets._lazy import LazyImages
 from memfluence.datasets._longtail import OPTIONS as LONGTAIL_OPTIONS
 from memfluence.datasets._longtail import load_longtail
@@ -31,6 +32,7 @@ __all__ = [
     "as_dataset",
     "features",
     "from_arrays",
+    "is_missing",
     "load",
     "one_input",
     "picture_range",

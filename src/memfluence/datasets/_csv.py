@@ -21,6 +21,7 @@ OPTIONS = {
     "columns": str,  # the columns of inputs, joined by commas, where they are not all others
     "id": str,  # a column of names for people; not an input
     "seed": int,  # of the split by a fraction
+    "missing": str,  # "keep": inputs may be missing
 }
 
 _MISSING = ["", "NA", "N/A", "NaN", "nan", "null"]
@@ -36,13 +37,16 @@ def load_csv(
     columns: str | None = None,
     id: str | None = None,
     seed: int = 0,
+    missing: str = "refuse",
 ) -> Dataset:
     """Inputs are a DataFrame of all columns but `label` and `id` (or of `columns`), or a list of `text`.
 
     `test` is a file with the same columns, found from the folder of `path`, or the fraction of the rows of `path` that
     become test examples: rows drawn by `seed`, each split in the order of the file. Ids are the column `id`, or
-    `FILE:ROW` with rows counted from 1 below the header.
+    `FILE:ROW` with rows counted from 1 below the header. With `missing="keep"` cells of inputs may be empty.
     """
+    if missing not in ("refuse", "keep"):
+        raise DatasetError(f"{name}: the option 'missing' must be 'refuse' or 'keep'; got {missing!r:.80}.")
     if text is not None and columns is not None:
         raise DatasetError(f"{name}: give one of text= and columns=; a text is the whole input.")
     wanted = [text] if text is not None else [part for part in (columns or "").split(",") if part]
@@ -56,7 +60,7 @@ def load_csv(
         raise DatasetError(f"{name}: the labels {label!r} cannot be the input, too; name other columns.")
     used = [*inputs, label, *([id] if id is not None else [])]
     for table, file in zip(tables, (str(path), test)):
-        _check(table, used, name, file)
+        _check(table, used, inputs if missing == "keep" and text is None else [], name, file)
     if fraction is not None:
         if not 0 < fraction < 1:
             raise DatasetError(f"{name}: the option 'test' must be a file or a fraction between 0 and 1; got {test}.")
@@ -73,7 +77,9 @@ def load_csv(
         table[text].tolist() if text is not None else table[inputs].reset_index(drop=True) for table in tables
     ]
     train, test_labels = _labels([table[label].tolist() for table in tables])
-    return from_arrays(x[0], train, x[1], test_labels, name=name, train_ids=ids[0], test_ids=ids[1])
+    return from_arrays(
+        x[0], train, x[1], test_labels, name=name, train_ids=ids[0], test_ids=ids[1], missing=missing == "keep"
+    )
 
 
 def _labels(splits: list[list[str]]) -> list[np.ndarray]:
@@ -122,16 +128,17 @@ def _check_header(header: list[str], name: str, path: Path) -> None:
             raise DatasetError(f"{name}: {path} has {times} columns {column!r}; rename or drop all but one.")
 
 
-def _check(table: Any, used: list[str], name: str, file: str) -> None:
+def _check(table: Any, used: list[str], may_lack: list[str], name: str, file: str) -> None:
     for column in used:
         if column not in table.columns:
             known = ", ".join(map(str, table.columns))
             raise DatasetError(
                 f"{name}: {file} has no column {column!r}; name one with label=, text=, columns= or id=, of: {known}."
             )
-        if (gaps := np.flatnonzero(table[column].isna().to_numpy())).size:
+        if column not in may_lack and (gaps := np.flatnonzero(table[column].isna().to_numpy())).size:
             raise DatasetError(
-                f"{name}: row {gaps[0] + 1} of {file} has no value in the column {column!r}; fill or drop such rows."
+                f"{name}: row {gaps[0] + 1} of {file} has no value in the column {column!r}; fill or drop such rows, or"
+                " add missing=keep to the dataset's name if the model fills in its inputs by itself."
             )
     if len(table) < 2:
         raise DatasetError(f"{name}: {file} has {len(table)} row(s) below its header; give it more.")

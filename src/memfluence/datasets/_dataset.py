@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from memfluence.datasets._digest import content_digest
-from memfluence.datasets._inputs import as_inputs, first_not_finite, length, take
+from memfluence.datasets._inputs import as_inputs, first_infinite, first_not_finite, length, take
 from memfluence.datasets._labels import checked_labels, encode
 from memfluence.errors import DatasetError
 
@@ -40,6 +40,7 @@ class Dataset:
     test_ids: Sequence[str] | None = None
     # What else is known: `train_...` has one entry per training example, `test_...` one per test example.
     attributes: Mapping[str, np.ndarray] = field(default_factory=dict)
+    has_missing: bool = False  # some inputs are NaN or None, on purpose: for learners that fill them in by themselves
     notes: tuple[str, ...] = ()  # what the user should be told once (a class that train lacks)
 
     @property
@@ -94,8 +95,11 @@ def from_arrays(
     train_ids: Sequence[str] | None = None,
     test_ids: Sequence[str] | None = None,
     attributes: Mapping[str, np.ndarray] | None = None,
+    missing: bool = False,
 ) -> Dataset:
     """A checked `Dataset`; every fault of the data is one `DatasetError` that says what and where.
+
+    With `missing` a table may lack values: a pipeline with an imputer fills them in from what each model keeps.
 
     `class_names` are for people and follow the sorted order of the distinct labels, or, where labels are integers
     0..C-1, the label itself. Images in uint8, (n, h, w) or with one more axis, get the value range (0, 255) unless
@@ -109,13 +113,15 @@ def from_arrays(
                 f"{name}: {split} has {length(inputs)} inputs but {n_labels} labels; give one label for each input."
             )
     _check_same_shape(x_train, x_test, name)
+    has_missing = False
     for split, inputs in (("train", x_train), ("test", x_test)):
-        row = first_not_finite(inputs)
+        if missing and hasattr(inputs, "iloc"):
+            has_missing = has_missing or bool(inputs.isna().to_numpy().any())
+            row, what = first_infinite(inputs), "an infinity; drop or replace it"
+        else:
+            row, what = first_not_finite(inputs), "a NaN, an infinity or a missing value; drop or fill such values"
         if row is not None:
-            raise DatasetError(
-                f"{name}: {split} example {row} holds a NaN, an infinity or a missing value;"
-                " drop or fill such values first."
-            )
+            raise DatasetError(f"{name}: {split} example {row} holds {what} first.")
 
     y_train, y_test, classes = encode(train_labels, test_labels, class_names, name)
     in_train, in_test = np.unique(y_train), np.unique(y_test)
@@ -141,6 +147,7 @@ def from_arrays(
         train_ids=train_ids,
         test_ids=test_ids,
         attributes=dict(attributes or {}),
+        has_missing=has_missing,
         notes=_unseen(np.setdiff1d(in_test, in_train), classes, name)
         + (() if value_range else _dark(x_train, x_test, name)),
     )

@@ -7,7 +7,7 @@ import numpy as np
 
 from memfluence.errors import DatasetError
 
-__all__ = ["as_inputs", "blocks", "first_not_finite", "is_missing", "length", "take"]
+__all__ = ["as_inputs", "blocks", "first_infinite", "first_not_finite", "is_missing", "length", "take"]
 
 _BYTES_AT_ONCE = 1 << 24  # bounds the copies made while hashing and checking
 
@@ -85,6 +85,15 @@ def first_not_finite(inputs: Any) -> int | None:
     return None
 
 
+def first_infinite(table: Any) -> int | None:
+    """The first row of a table that holds an infinity; None if there is none."""
+    bad = np.zeros(length(table), bool)
+    for column in [table] if table.ndim == 1 else [table.iloc[:, k] for k in range(table.shape[1])]:
+        if getattr(column.dtype, "kind", "O") in "fc":
+            bad |= np.isinf(column.to_numpy(dtype=np.float64, na_value=np.nan))
+    return int(np.flatnonzero(bad)[0]) if bad.any() else None
+
+
 def is_missing(value: Any) -> bool:
     """Whether one value is None, NaN, an infinity, or one of pandas' missing values."""
     if value is None or type(value).__name__ in {"NAType", "NaTType"}:
@@ -112,8 +121,5 @@ def _rows_of_numbers(inputs: list[Any] | tuple[Any, ...]) -> Any:
 
 def _first_bad_in_table(table: Any) -> int | None:
     bad = table.isna().to_numpy().reshape(length(table), -1).any(axis=1)  # (n,)
-    columns = [table] if table.ndim == 1 else [table.iloc[:, k] for k in range(table.shape[1])]
-    for column in columns:
-        if getattr(column.dtype, "kind", "O") in "fc" and not bad.all():
-            bad = bad | np.isinf(column.to_numpy(dtype=np.float64, na_value=np.nan))
-    return int(np.flatnonzero(bad)[0]) if bad.any() else None
+    found = [row for row in (first_infinite(table), *np.flatnonzero(bad)[:1].tolist()) if row is not None]
+    return min(found, default=None)

@@ -16,7 +16,7 @@ import torch
 from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
 
-__all__ = ["Features", "Scaling", "load_features"]
+__all__ = ["Features", "Scaling", "load_features", "refuse_missing"]
 
 _DENSE_BYTES = 2**30  # a sparse matrix that needs more than this as an array is refused
 _ROWS_AT_ONCE = 4096  # examples scored at once: bounds the activations, whatever the size of the dataset
@@ -75,6 +75,7 @@ class Features:
 
 def load_features(dataset: Dataset, device: torch.device) -> Features:
     """The dataset's inputs, flattened to one row per example; refuses what is not numbers."""
+    refuse_missing(dataset)
     splits = [_as_rows(dataset.x_train), _as_rows(dataset.x_test)]
     # Inputs that float32 cannot hold stay float64 until the model's own mean is off: a time stamp keeps its seconds.
     exact = dataset.value_range is not None or all(np.can_cast(rows.dtype, np.float32) for rows in splits)
@@ -91,6 +92,14 @@ def load_features(dataset: Dataset, device: torch.device) -> Features:
             values /= (high - low) or 1.0
         tensors.append(tensor.to(device))
     return Features(tensors[0], tensors[1], scaled=dataset.value_range is not None)
+
+
+def refuse_missing(dataset: Dataset) -> None:
+    if dataset.has_missing:
+        raise LearnerError(
+            f"{dataset.name}: some inputs are missing, and networks need all of them; use a scikit-learn pipeline with"
+            " an imputer, or a classifier that takes them as they are (HistGradientBoostingClassifier)."
+        )
 
 
 def _as_rows(inputs: Any) -> np.ndarray:

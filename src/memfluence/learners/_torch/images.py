@@ -16,6 +16,7 @@ import torch.nn.functional as functional
 
 from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
+from memfluence.learners._torch.features import refuse_missing
 from memfluence.learners.recipes import Recipe
 
 __all__ = [
@@ -126,6 +127,7 @@ def _cut(images: torch.Tensor, rows: int) -> Iterator[torch.Tensor]:
 
 def load_images(dataset: Dataset, recipe: Recipe, device: torch.device, *, flat: bool = False) -> ImageData:
     """The dataset's images, or an error that says what a network needs; `flat` makes each one pixel of all values."""
+    refuse_missing(dataset)
     train, test = (_as_images(inputs, dataset.name) for inputs in (dataset.x_train, dataset.x_test))
     if flat:
         train, test = (images.reshape(len(images), 1, 1, -1) for images in (train, test))

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from memfluence.datasets import features, one_input
+from memfluence.datasets import features, is_missing, one_input
 from memfluence.report._wording import shortened
 from memfluence.report.explorer.scripts import script
 
@@ -55,6 +55,8 @@ def rows_as_json(inputs: Any, rows: range, letters: int) -> Rows:
 
 
 def _cell(value: Any) -> str:
+    if is_missing(value):
+        return "missing"
     if isinstance(value, float | np.floating):
         return f"{value:.4g}".replace("-", "−")
     return shortened(str(value), CELL_LETTERS)
