@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch  # noqa: F401  a network that a run names needs it, and it is large
 
 import memfluence as mf
 from fuzzing.bytewise import bytewise
@@ -91,10 +92,14 @@ class RunFiles:
     def read(self, folder: Path, how: str) -> list[str]:
         said = ask(folder)
         try:  # the data are not there, so nothing is trained; but the learner is looked for first
+            place = str(mf.open(folder).info.dataset["name"]).partition(":")[2]
+        except MemfluenceError:
+            return said  # heard before
+        try:
             mf.verify(folder, sample=1)
         except MemfluenceError as error:
             refuse_hidden(error)
-            said.append(f"note: {error}")
+            said.append(f"note: {error}".replace(place or "DATA", "DATA"))  # a path of the run's own, of any length
         return said
 
     def command(self, folder: Path, how: str, chance: random.Random) -> list[str]:
