@@ -136,9 +136,9 @@ def test_names_that_no_file_system_has(spec: str) -> None:
 def test_pillow_says_nothing_on_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a TIFF with 279 samples a pixel it would, through Python's logging."""
     content = io.BytesIO()
-    GREY.save(content, "TIFF")
+    GREY.convert("RGB").save(content, "TIFF")
     entry = struct.pack("<HHI", 277, 3, 1)  # samples per pixel
-    harmed = content.getvalue().replace(entry + struct.pack("<H", 1), entry + struct.pack("<H", 279))
+    harmed = content.getvalue().replace(entry + struct.pack("<H", 3), entry + struct.pack("<H", 279))
     assert harmed != content.getvalue()
     with pytest.raises(DatasetError, match="cannot be decoded"):
         load(f"folder:{tree(tmp_path, harmed)}")
