@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch  # noqa: F401  a network that a run names needs it, and it is large
 
 import memfluence as mf
 from fuzzing.bytewise import bytewise
@@ -19,6 +18,7 @@ from fuzzing.case import CANARY, Case
 from fuzzing.jsons import harmed_json, harmed_value
 from fuzzing.runs import ask, refuse_hidden, seed_runs
 from memfluence.errors import MemfluenceError
+from memfluence.learners import resolve
 from memfluence.records import digest
 from memfluence.store._arrow import content_digest
 from memfluence.store.segments import encode_table
@@ -30,6 +30,7 @@ _CODE = ("input/learner.py:learn", "input/learner.py", "learner:learn", "./input
 
 class RunFiles:
     def __init__(self) -> None:
+        resolve("resnet9@fast").describe()  # networks that harmed runs may name need torch and more: loaded before
         self._runs = seed_runs()
         self.seeds = tuple(Case(run) for run in self._runs)
         self._tables = [
