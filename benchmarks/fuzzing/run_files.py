@@ -6,6 +6,7 @@ otherwise every harm would be noticed for the segments' sake.
 
 import json
 import random
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from fuzzing.case import CANARY, Case
 from fuzzing.jsons import harmed_json, harmed_value
 from fuzzing.runs import ask, refuse_hidden, seed_runs
 from memfluence.errors import MemfluenceError
-from memfluence.learners import resolve
 from memfluence.records import digest
 from memfluence.store._arrow import content_digest
 from memfluence.store.segments import encode_table
@@ -30,7 +30,7 @@ _CODE = ("input/learner.py:learn", "input/learner.py", "learner:learn", "./input
 
 class RunFiles:
     def __init__(self) -> None:
-        resolve("resnet9@fast").describe()  # networks that harmed runs may name need torch and more: loaded before
+        import_module("memfluence.learners._torch.architectures.resnet9")  # harmed runs may name networks
         self._runs = seed_runs()
         self.seeds = tuple(Case(run) for run in self._runs)
         self._tables = [
