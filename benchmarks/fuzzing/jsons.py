@@ -93,9 +93,12 @@ def _harm(inside: Any, key: Any, chance: random.Random) -> None:
             )
         )
     elif isinstance(value, list) and which < 0.3:
-        inside[key] = chance.choice((value[1:], value + value, value[::-1], [], value[:1] * 1000, {"0": value}))
+        many = value[:1] * 1000 if len(str(value[:1])) < 500 else value
+        inside[key] = chance.choice((value[1:], value + value, value[::-1], [], many, {"0": value}))
     elif isinstance(value, str) and which < 0.2:
-        inside[key] = chance.choice((value + "x", value.upper(), value[:-1], value * 50, f"../{value}", f"/{value}"))
+        inside[key] = chance.choice(
+            (value + "x", value.upper(), value[:-1], value[:500] * 50, f"../{value}", f"/{value}")
+        )
     elif which < 0.85:
         inside[key] = strange(chance)
     elif which < 0.95 and key != "":

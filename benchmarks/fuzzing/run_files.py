@@ -6,6 +6,7 @@ otherwise every harm would be noticed for the segments' sake.
 
 import json
 import random
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ _CODE = ("input/learner.py:learn", "input/learner.py", "learner:learn", "./input
 
 class RunFiles:
     def __init__(self) -> None:
+        import_module("memfluence.learners._torch.architectures.resnet9")  # harmed runs may name networks
         self._runs = seed_runs()
         self.seeds = tuple(Case(run) for run in self._runs)
         self._tables = [
@@ -91,10 +93,14 @@ class RunFiles:
     def read(self, folder: Path, how: str) -> list[str]:
         said = ask(folder)
         try:  # the data are not there, so nothing is trained; but the learner is looked for first
+            place = str(mf.open(folder).info.dataset["name"]).partition(":")[2]
+        except MemfluenceError:
+            return said  # heard before
+        try:
             mf.verify(folder, sample=1)
         except MemfluenceError as error:
             refuse_hidden(error)
-            said.append(f"note: {error}")
+            said.append(f"note: {error}".replace(place or "DATA", "DATA"))  # a path of the run's own, of any length
         return said
 
     def command(self, folder: Path, how: str, chance: random.Random) -> list[str]:

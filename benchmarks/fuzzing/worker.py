@@ -114,7 +114,7 @@ def _try_command(kind: Kind, folder: Path) -> None:
     """Each command line here, once: they and Typer load what they need when they first need it."""
     from memfluence.cli import main
 
-    for seed in {seed.how: seed for seed in kind.seeds}.values():
+    for seed in kind.seeds:
         shutil.rmtree(folder)
         folder.mkdir()
         lay(seed, folder)
@@ -142,7 +142,7 @@ def read_case(kind: Kind, case: Case, here: Path, watch: Watch) -> dict[str, Any
     said: list[str] = []
     why = ""
     watch.seen, watch.is_on = "", True
-    with warnings.catch_warnings(record=True) as heard:
+    with warnings.catch_warnings(record=True) as heard, redirect_stderr(io.StringIO()) as spoken:
         warnings.simplefilter("always")
         try:
             said = kind.read(folder, case.how)
@@ -156,6 +156,7 @@ def read_case(kind: Kind, case: Case, here: Path, watch: Watch) -> dict[str, Any
             said.append(f"note: {warning.message}")
         else:
             why = why or f"{warning.category.__name__}: {warning.message!s:.200} ({warning.filename}:{warning.lineno})"
+    why = why or (f"on stderr: {spoken.getvalue()!r:.200}" if spoken.getvalue() else "")
     faults = [fault for fault in (sentence_fault(one, folder) for one in said) if fault]
     why = why or watch.seen or next(iter(faults), "")
     why = why or (f"{grown / 2**20:.0f} MiB of memory" if grown > MOST_BYTES else "")

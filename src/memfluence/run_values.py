@@ -286,5 +286,5 @@ def _design(run: Run) -> str:
     plan = run.info.plan
     if plan is None or "design" not in plan:
         return "trials made elsewhere"
-    keep = f" with keep {', '.join(f'{one:g}' for one in plan['keep'])}" if plan["keep"] else ""
+    keep = f" with keep {', '.join(f'{one:g}' for one in plan['keep'])}" if plan.get("keep") else ""
     return f"the design {plan['design']}{keep}"

@@ -123,3 +123,23 @@ def test_labels_in_half_precision_are_whole_numbers(recwarn: pytest.WarningsReco
     x = np.zeros((4, 2))
     assert from_arrays(x, np.array([0, 1, 0, 1], np.float16), x, np.array([0, 1, 1, 1], np.float16)).n_classes == 2
     assert not recwarn.list
+
+
+@pytest.mark.parametrize(
+    "spec", ["x" * 5000, "npz:/" + "x" * 400, "folder:" + "/x" * 4000, "npz:~nobody-of-that-name/x"]
+)
+def test_names_that_no_file_system_has(spec: str) -> None:
+    with pytest.raises(DatasetError, match=r"longer than any path|not known"):
+        load(spec)
+
+
+def test_pillow_says_nothing_on_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a TIFF with 279 samples a pixel it would, through Python's logging."""
+    content = io.BytesIO()
+    GREY.convert("RGB").save(content, "TIFF")
+    entry = struct.pack("<HHI", 277, 3, 1)  # samples per pixel
+    harmed = content.getvalue().replace(entry + struct.pack("<H", 3), entry + struct.pack("<H", 279))
+    assert harmed != content.getvalue()
+    with pytest.raises(DatasetError, match="cannot be decoded"):
+        load(f"folder:{tree(tmp_path, harmed)}")
+    assert capsys.readouterr().err == ""

@@ -23,7 +23,16 @@ from memfluence.datasets._longtail import load_longtail
 from memfluence.datasets._looking import features, one_input
 from memfluence.datasets._npz import OPTIONS as NPZ_OPTIONS
 from memfluence.datasets._npz import load_npz
-from memfluence.datasets._spec import Source, absolute, close_match, parse_options, short_name, split_spec, with_options
+from memfluence.datasets._spec import (
+    Source,
+    absolute,
+    check_lengths,
+    close_match,
+    parse_options,
+    short_name,
+    split_spec,
+    with_options,
+)
 from memfluence.errors import DatasetError
 
 __all__ = [
@@ -61,6 +70,7 @@ def load(spec: str, **options: Any) -> Dataset:
     Options stand in the text (`longtail?n_train=60&flip=0.1`) or are given by keyword. `Dataset.name` is the
     text with all options and with absolute paths: it alone loads the same data again.
     """
+    check_lengths(spec)
     scheme, place, texts = split_spec(spec)
     source = _SOURCES.get(scheme)
     if source is None:

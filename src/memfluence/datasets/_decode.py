@@ -1,6 +1,7 @@
 """Pillow images as arrays of bytes: all of a dataset, or one."""
 
 import io
+import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -17,6 +18,7 @@ __all__ = ["Picture", "open_picture", "square_picture", "stack_pictures"]
 
 # What Pillow may decode, whatever a file is called: it would hand other formats (EPS) to programs of the machine.
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
+_SILENT = logging.NullHandler()
 _PIXELS_PER_BYTE = 8 * DEFLATE_LIMIT  # of a PNG or TIFF of one bit per pixel; other formats compress less
 
 _GREY = {"1", "L", "LA", "La"}
@@ -82,6 +84,7 @@ def open_picture(path: str) -> Any:
     """An image file, if it is of a format that is decoded here and could hold as many pixels as it claims."""
     from PIL import Image, UnidentifiedImageError
 
+    logging.getLogger("PIL").addHandler(_SILENT)  # what it would say on stderr, it also raises
     with open(path, "rb") as file:  # noqa: PTH123 a Path for each of a million is slow
         content = file.read()  # Pillow would allocate whatever length a file claims, but not beyond what is in memory
     try:

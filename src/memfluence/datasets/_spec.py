@@ -8,12 +8,13 @@ from typing import Any, Literal
 from urllib.parse import quote, unquote
 
 from memfluence.datasets._dataset import Dataset
-from memfluence.errors import DatasetError
+from memfluence.errors import DatasetError, shortened
 
 __all__ = [
     "Source",
     "absolute",
     "check_between",
+    "check_lengths",
     "close_match",
     "parse_options",
     "short_name",
@@ -21,6 +22,9 @@ __all__ = [
     "true_or_false",
     "with_options",
 ]
+
+
+_LONGEST, _LONGEST_PART = 4096, 300  # letters of a path, and bytes of one name in it with its scheme
 
 
 @dataclass(frozen=True)
@@ -84,9 +88,21 @@ def with_options(head: str, options: Mapping[str, str]) -> str:
     return f"{head}?{query}" if query or "?" in head else head
 
 
+def check_lengths(spec: str) -> None:
+    """Refuse a text that no file system can have a file or folder of, before one is asked."""
+    longest = max(len(part.encode(errors="replace")) for part in spec.partition("?")[0].split("/"))
+    if len(spec) > _LONGEST or longest > _LONGEST_PART:
+        raise DatasetError(f"{shortened(spec)} is longer than any path; name a dataset, or a file or folder of data.")
+
+
 def absolute(place: str) -> Path:
     """A path that means the same from every working directory."""
-    return Path(place).expanduser().resolve()
+    try:
+        return Path(place).expanduser().resolve()
+    except RuntimeError:  # of pathlib: ~nobody
+        raise DatasetError(
+            f"{place} is in the home directory of a user who is not known; write out the path."
+        ) from None
 
 
 def check_between(name: str, option: str, value: float, low: float, high: float) -> None:

@@ -23,7 +23,7 @@ from memfluence.seeding import generator, random_subset
 
 __all__ = ["DEFAULT_BLOCK", "Balanced"]
 
-MOST_BITS = 2**28  # trials times examples of a block
+MOST_TRIALS, MOST_BITS = 10_000, 2**28  # of a block; bits are trials times examples
 DEFAULT_BLOCK = 10  # with keep 0.7: every example is in 7 trials of each 10 and out of 3
 
 
@@ -39,10 +39,10 @@ class Balanced:
         block = self.plan.options["block"]
         if isinstance(block, bool) or not isinstance(block, int) or block < 2:
             raise DesignError(f"The 'block' of the balanced design must be an integer >= 2. Got {block!r} instead.")
-        if block * self.plan.n_train > MOST_BITS:  # a block is dealt as a whole
+        if block > MOST_TRIALS or block * self.plan.n_train > MOST_BITS:  # a block is dealt as a whole
             raise DesignError(
                 f"A block of {block} trials of {self.plan.n_train} examples is too large to be dealt; choose one of at"
-                f" most {max(2, MOST_BITS // self.plan.n_train)} (balanced:{DEFAULT_BLOCK} is usual)."
+                f" most {min(MOST_TRIALS, max(2, MOST_BITS // self.plan.n_train))} (balanced:{DEFAULT_BLOCK} is usual)."
             )
         return block
 

@@ -65,7 +65,7 @@ class LocalPlace:
         if most is None:
             return read_bytes(path)
         with pa.OSFile(str(path)) as file:
-            return file.read_buffer(most)
+            return file.read_buffer(min(most, file.size()))  # it is allocated before it is read
 
     def read_all(self, paths: Iterable[Path], *, fresh: bool = False) -> Iterator[tuple[Path, Callable[[], pa.Buffer]]]:
         return ((path, partial(read_bytes, path)) for path in paths)

@@ -76,7 +76,7 @@ def _check_plan(plan: Any, n_train: int) -> None:
 
 
 def _check_design(plan: Mapping[str, Any], options: Mapping[str, Any]) -> None:
-    design, keep, seed = plan["design"], plan.get("keep"), plan.get("seed")
+    design, keep, seed = plan["design"], plan.get("keep", []), plan.get("seed")
     _require(isinstance(design, str) and len(design) <= 30, "plan's design", "be the name of one", design)
     needed = {"balanced": "block", "repeats": "repeats", "uniform": "smallest"}.get(design)
     _require(needed is None or needed in options, "plan's options", f"have {needed!r}", options)

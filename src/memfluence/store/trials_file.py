@@ -140,6 +140,10 @@ def read_release_folder(folder: Path) -> TrialsFile:
     for name, values in arrays.items():
         if values.ndim != 1:
             raise InputError(f"{path}: {name!r} must be a flat array. Got the shape {values.shape} instead.")
+        if name.startswith("correctness"):
+            arrays[name] = _bits(values, name, path)
+        elif values.dtype.kind not in "iu":
+            raise InputError(f"{path}: {name!r} must hold integers. Got {values.dtype} instead.")
     for split in ("train", "removed", "test"):
         _check_shape(path, f"correctness_{split}", arrays[f"correctness_{split}"], arrays[f"index_{split}"].shape)
     train = np.concatenate([arrays["index_train"], arrays["index_removed"]])  # (n_train,) in the order of evaluation
@@ -152,8 +156,8 @@ def read_release_folder(folder: Path) -> TrialsFile:
     if not np.array_equal(np.sort(arrays["subsample_idx"]), np.flatnonzero(mask[0])):
         raise InputError(f"{path}: subsample_idx and index_train name different kept examples.")
     train_correct, test_correct = np.zeros((1, n_train), bool), np.zeros((1, n_test), bool)
-    train_correct[0, train] = _bits(correct, "correctness_train", path)
-    test_correct[0, arrays["index_test"]] = _bits(arrays["correctness_test"], "correctness_test", path)
+    train_correct[0, train] = correct
+    test_correct[0, arrays["index_test"]] = arrays["correctness_test"]
     return TrialsFile(path, mask, train_correct, test_correct, None, None)
 
 
