@@ -192,7 +192,7 @@ def test_several_keep_fractions(tmp_path: Path, world) -> None:  # type: ignore[
 
     from memfluence.store import TrialStore
 
-    info = replace(world.info, kinds=(Kind(0.5, 20), Kind(0.7, 28)))
+    info = replace(world.info, kinds=(Kind(0.5, 10), Kind(0.7, 15)))
     store = TrialStore.create(tmp_path / "run", info, world.y_train, world.y_test)
     store.write([replace(world.outcome(number), kind=number % 2) for number in range(30)])
     page = write_report(Run(store), tmp_path / "out")
