@@ -49,6 +49,21 @@ def test_segments_are_of_bounded_size_and_large_ones_are_left_alone(tmp_path: Pa
     assert is_whole(tmp_path / "run", world)
 
 
+def test_copies_that_a_kill_left_are_written_once(tmp_path: Path) -> None:
+    """Also where segments are too large to be joined with others."""
+    store = PlannedWorld().filled(tmp_path / "run")
+    mf.compact(tmp_path / "run")
+    (whole,) = store.segment_names()
+    rows = store.read_rows(whole)
+    for first in (0, 3):  # as if others had been killed before they removed what they had joined
+        store.write_rows(rows.take(np.arange(first, len(rows))))
+    assert len(store.segment_names()) == 3
+    done = mf.compact(tmp_path / "run", largest=int(1.2 * rows.nbytes))
+    assert (done.segments, done.copies) == (1, 2 * len(rows) - 3)
+    assert store.read_rows(store.segment_names()[0]) == rows
+    assert mf.compact(tmp_path / "run", largest=int(1.2 * rows.nbytes)).written == 0
+
+
 def test_segments_of_different_layouts_are_not_joined(tmp_path: Path) -> None:
     """Such as those of an older version, which lack two columns."""
     world = PlannedWorld()

@@ -16,11 +16,19 @@ LARGEST = 32 * 2**20  # bytes of a segment in memory: few files, and little to r
 @dataclass
 class _Waiting:
     parts: list[tuple[str, Rows]] = field(default_factory=list)
-    bytes: int = 0
+    numbers: set[int] = field(default_factory=set)
+    bytes: float = 0.0
+
+    def bytes_of(self, rows: Rows) -> float:
+        """What these rows would add."""
+        new = sum(number not in self.numbers for number in rows.numbers.tolist())
+        return rows.nbytes * new / max(1, len(rows))
 
 
 class Batches:
     """Collects rows and writes them to `store` as segments of at most `largest` bytes, one for each layout at a time.
+
+    Copies of a trial that wait together count once.
 
     `on_segment` is told the new segment and the names under which its rows were given. What was given under fewer than
     `at_least` names is not written.
@@ -42,11 +50,12 @@ class Batches:
 
     def add(self, name: str, rows: Rows) -> None:
         waiting = self._waiting.setdefault(rows.layout, _Waiting())
-        if waiting.bytes + rows.nbytes > self._largest:
+        if waiting.bytes + waiting.bytes_of(rows) > self._largest:
             self._write(waiting.parts)
             waiting = self._waiting[rows.layout] = _Waiting()
+        waiting.bytes += waiting.bytes_of(rows)
         waiting.parts.append((name, rows))
-        waiting.bytes += rows.nbytes
+        waiting.numbers.update(rows.numbers.tolist())
 
     def close(self) -> None:
         """Write what is waiting."""

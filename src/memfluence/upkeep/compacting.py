@@ -1,12 +1,15 @@
 """`compact`: many small segments become few large ones, and no trial is ever without a segment.
 
 A new segment is published, read back and compared before those go whose rows it has. Killed in between, the run has
-these trials twice, and equal copies count once. Writers are not disturbed, since they only ever add; readers that find
-a segment gone look again. Two processes may compact one run at once: see `StoreUpkeep.write_rows`.
+these trials twice, and equal copies count once; the next `compact` writes them once. Writers are not disturbed, since
+they only ever add; readers that find a segment gone look again. Two processes may compact one run at once: see
+`StoreUpkeep.write_rows`.
 """
 
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import numpy as np
 
 from memfluence.store import DamagedSegmentError, Location, TrialStore
 from memfluence.upkeep._batches import LARGEST, Batches
@@ -28,7 +31,10 @@ class Compacted:
 
 
 def compact(run: str | Location, *, largest: int = LARGEST) -> Compacted:
-    """Join segments of less than half of `largest` bytes (in memory); those of another run or damaged stay."""
+    """Join segments of less than half of `largest` bytes (in memory), and those that share trials with others.
+
+    Segments of another run, and damaged ones, stay.
+    """
     store = TrialStore.open(run)
     store.clean()
     before = store.segment_names()
@@ -38,6 +44,7 @@ def compact(run: str | Location, *, largest: int = LARGEST) -> Compacted:
         store.remove_segments(name for name in old if name != new)
 
     batches = Batches(store, largest, replaced, at_least=2)
+    twice = _there_twice(store)
     for name in before:
         try:
             rows = store.read_rows(name)
@@ -46,8 +53,15 @@ def compact(run: str | Location, *, largest: int = LARGEST) -> Compacted:
         except DamagedSegmentError as error:
             damaged.append(str(error))
             continue
-        if 2 * rows.nbytes < largest:
+        if 2 * rows.nbytes < largest or np.isin(rows.numbers, twice).any():
             batches.add(name, rows)
     batches.close()
     after = len(store.segment_names())
     return Compacted(str(run), len(before), after, batches.segments, batches.copies, tuple(damaged))
+
+
+def _there_twice(store: TrialStore) -> np.ndarray:
+    """Trials that more than one segment has."""
+    found, _ = store.read_each(lambda path, read: store.read_rows(path.name, read()).numbers)
+    numbers, times = np.unique(np.concatenate([np.empty(0, np.int64), *(one for _, one in found)]), return_counts=True)
+    return numbers[times > 1]
