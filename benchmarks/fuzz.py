@@ -303,9 +303,10 @@ harm is none, such as another label or pixel. "Largest memory" and "longest time
 |---|---|
 {promises}
 
-Nothing that comes from outside is unpickled, and the name of a file within a run cannot lead out of it. A learner file
-is code: it is run where a command names it, never because a run does. `make test` reads a few hundred inputs of each
-kind, `make soak` repeats the campaign, and `python benchmarks/fuzz.py --replay FILE` reads a finding again.
+No pickle from outside is run: CIFAR's are read by an interpreter that can call nothing. The name of a file within a run
+cannot lead out of it. A learner file is code: it is run where a command names it, never because a run does. `make test`
+reads a few hundred inputs of each kind, `make soak` as many as this campaign with another seed, and
+`python benchmarks/fuzz.py --replay FILE` reads a finding again.
 """
 
 
