@@ -93,8 +93,8 @@ def _page_sizes(view: memoryview, column: dict[int, Any]) -> Iterator[int]:
             raise pa.ArrowInvalid("a page has a negative size")
         inside = header.get(5) or header.get(8)  # of a page of data: its encoding is entry 2, or 4 in version 2
         encoding = inside.get(2 if 5 in header else 4) if isinstance(inside, dict) else _PLAIN
-        if encoding not in _ENCODINGS:
-            raise pa.ArrowInvalid(f"a page is encoded in an unusual way ({encoding})")
+        if not isinstance(encoding, int) or encoding not in _ENCODINGS:
+            raise pa.ArrowInvalid(f"a page is encoded in an unusual way ({encoding!s:.40})")
         yield size
         at += length + compressed
 
