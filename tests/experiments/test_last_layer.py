@@ -5,14 +5,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from small_runs import arrays, make_run
+from small_runs import arrays, dataset, make_run
 
 import memfluence as mf
 from memfluence.datasets import Dataset, from_arrays
-from memfluence.errors import InputError, LearnerError, RunMismatchError
+from memfluence.engines import Event, PartWay
+from memfluence.errors import InputError, Interrupted, LearnerError, RunMismatchError
 from memfluence.experiments import last_layer
 from memfluence.learners import MLP, represent, resolve
+from memfluence.learners._torch import watch
 from memfluence.learners._torch.fresh_models import last_linear
+from memfluence.progress import Silent
 from memfluence.records import Trial
 
 NETWORK = {"learner": "a network", "features": 8, "test_accuracy": 0.9, "train_accuracy": 1.0}
@@ -130,3 +133,68 @@ def test_the_whole_way_and_again(tmp_path: Path) -> None:
         mf.experiment("last-layer", run, train=False, out=tmp_path / "nothing")
     with pytest.raises(RunMismatchError, match="another network"):
         mf.experiment("last-layer", run, **given, seed=1)
+
+
+class Stopping(Silent):
+    """Presses Ctrl-C when a trial is half done, once."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.parts: list[PartWay] = []
+        self.pressed = False
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+    def event(self, event: Event) -> None:
+        if isinstance(event, PartWay):
+            self.parts.append(event)
+            if event.fraction >= 0.5 and not self.pressed:
+                self.pressed = True
+                raise KeyboardInterrupt
+
+
+def test_a_stopped_network_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "_SECONDS_BETWEEN_PAUSES", 0.0)
+    monkeypatch.setattr(watch, "_SECONDS_BETWEEN_REPORTS", 0.0)
+    run, rng = make_run(tmp_path), np.random.default_rng(0)
+    _, y_train, _, y_test = dataset()
+    x_train, x_test = (rng.integers(0, 255, (len(y), 8, 8), dtype=np.uint8) for y in (y_train, y_test))
+    small = {"width": "4", "epochs": "3", "batch": "16", "crop_padding": "0"}
+    given = {
+        "dataset": from_arrays(x_train, y_train, x_test, y_test),
+        "learner": "resnet9@fast",
+        "settings": small,
+        "trials": 20,
+        "linear": {"epochs": "2", "batch": "16"},
+    }
+    listener = Stopping()
+    with pytest.raises(Interrupted, match=r"the network on all examples is kept at \d\d% in .*run the same command"):
+        mf.experiment("last-layer", run, out=tmp_path / "stopped", progress=listener, **given)
+    assert "resnet9@fast on all 40 training examples" in listener.notes[0]
+    assert not (tmp_path / "stopped" / "representations.npz").exists()
+    with pytest.raises(InputError, match="its network was not trained yet"):
+        mf.experiment("last-layer", run, out=tmp_path / "stopped", train=False, progress=False)
+    listener.parts.clear()
+    gone_on = mf.experiment("last-layer", run, out=tmp_path / "stopped", progress=listener, **given)
+    assert listener.parts[0].start >= 0.5
+    assert not (tmp_path / "stopped" / "checkpoints").exists()
+    at_once = mf.experiment("last-layer", run, out=tmp_path / "at-once", progress=False, **given)
+    arrays = [np.load(tmp_path / name / "representations.npz")["x_train"] for name in ("stopped", "at-once")]
+    assert np.array_equal(*arrays)
+    for result in (gone_on, at_once):
+        result.numbers["representation"].pop("seconds")
+        result.numbers.pop("speedup")
+    assert gone_on.to_json() == at_once.to_json()
+
+
+def test_a_network_that_keeps_nothing_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(tmp_path)
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("memfluence.experimenting._last_layer.represent", interrupted)
+    data = from_arrays(*dataset())
+    with pytest.raises(Interrupted, match="the network on all examples is not kept"):
+        mf.experiment("last-layer", run, dataset=data, learner="mlp", out=tmp_path / "out", progress=False)

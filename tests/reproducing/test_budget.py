@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from memfluence.engines import Note, TrialDone
+from memfluence.engines import Note, PartWay, TrialDone
 from memfluence.errors import InputError
 from memfluence.progress import Silent
 from memfluence.reproducing._budget import Until, base_trials, more_repeats, reserve, seconds_of
@@ -62,3 +62,10 @@ def test_a_group_that_is_trained_at_once_is_not_thrown_away() -> None:
         clock.event(TrialDone(trial, 0.9, 0.1))
     with pytest.raises(KeyboardInterrupt):
         clock.event(TrialDone(7, 0.9, 0.1))
+
+
+def test_a_long_training_is_stopped_part_way() -> None:
+    clock = Until(Silent(), time.monotonic() - 1)
+    clock.group = 4
+    with pytest.raises(KeyboardInterrupt):
+        clock.event(PartWay(0, 0.3))

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,18 +11,19 @@ import numpy as np
 
 from memfluence import experiments
 from memfluence.datasets import Dataset
-from memfluence.errors import InputError, RunMismatchError, StoreError
+from memfluence.errors import InputError, Interrupted, RunMismatchError, StoreError
 from memfluence.experimenting._training import Training, only
 from memfluence.experiments import Result
-from memfluence.learners import Learner, represent, resolve
+from memfluence.learners import Learner, Representation, represent, resolve
 from memfluence.npzfiles import open_npz
-from memfluence.records import Trial, canonical_json
+from memfluence.records import Trial, canonical_json, digest
 from memfluence.runs import Run, open_run
-from memfluence.store import write_whole
+from memfluence.store import CheckpointFiles, write_whole
 
 __all__ = ["LINEAR_AT_ONCE", "do_last_layer"]
 
 NETWORK_FILE = "representations.json"
+CHECKPOINTS = "checkpoints"  # of the network, until its representations are there
 LINEAR_AT_ONCE = 50  # linear models; on 50,000 x 512 features their scores take 1 GB
 
 
@@ -60,8 +62,7 @@ def _represented(
                 " directory (--out)."
             )
     else:
-        everything = Trial(0, 0, np.ones(dataset.n_train, dtype=bool), seed)
-        outcome, train, test = represent(learner, dataset, everything, device=training.device)
+        outcome, train, test = _trained(learner, dataset, seed, training, out, digest(made_by))
         network = {
             "made_by": made_by,
             "learner": learner.name,
@@ -75,7 +76,27 @@ def _represented(
         np.savez(content, x_train=train, x_test=test, **labels)  # type: ignore[arg-type]
         write_whole(arrays, content.getvalue())
         write_whole(notes, (json.dumps(network, indent=2) + "\n").encode())
+        shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
     with open_npz(arrays, StoreError) as file:
         train, test = file.read("x_train"), file.read("x_test")
     name = f"npz:{arrays.resolve()}"
     return replace(dataset, name=name, x_train=train, x_test=test, value_range=None, attributes={}), network
+
+
+def _trained(
+    learner: Learner, dataset: Dataset, seed: int, training: Training, out: Path, made_by: str
+) -> Representation:
+    """The network on everything. Stopped, it goes on from where it was."""
+    everything = Trial(0, 0, np.ones(dataset.n_train, dtype=bool), seed)
+    listener, every = training.listener, training.checkpoint_every
+    kept = CheckpointFiles(out / CHECKPOINTS, {"made_by": made_by}, every, listener.note) if every else None
+    listener.note(f"{learner.name} on all {dataset.n_train:,} training examples, whose representations are taken:")
+    listener.start(total=1, done=0)
+    try:
+        return represent(learner, dataset, everything, device=training.device, checkpoints=kept, report=listener.event)
+    except KeyboardInterrupt:
+        part_way = kept.part_way(()) if kept else []
+        where = f"is kept at {part_way[0].fraction:.0%} in {out}" if part_way else "is not kept"
+        raise Interrupted(f"Stopped: the network on all examples {where}; run the same command to go on.") from None
+    finally:
+        listener.stop()

@@ -13,7 +13,7 @@ from memfluence.datasets import Dataset, as_dataset
 from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError, TrialsFailedError
 from memfluence.experiments import Retraining, of_keep
 from memfluence.learners import Learner, described, resolve
-from memfluence.progress import Progress, ProgressListener
+from memfluence.progress import Progress, ProgressListener, Silent
 from memfluence.running import DEFAULT_CHECKPOINT_EVERY, prepare, run_trials
 from memfluence.runs import Run, open_run
 from memfluence.store import TrialStore, write_whole
@@ -56,17 +56,21 @@ class Training:
         if not self.train:
             return open_run(out)
         campaign = prepare(dataset, learner=learner, out=out, device=self.device, **design)
-        listener = Progress() if self.progress is True else None if self.progress is False else self.progress
         store = run_trials(
             campaign,
             engine=self.engine,
             workers=self.workers,
             retry_failed=self.retry_failed,
             checkpoint_every=self.checkpoint_every,
-            progress=listener,
+            progress=self.listener,
         )
         _note_failures(store)
         return Run(store, campaign.dataset)
+
+    @property
+    def listener(self) -> ProgressListener:
+        """Who is told how far it is."""
+        return Progress() if self.progress is True else Silent() if self.progress is False else self.progress
 
     def note(self, message: str) -> None:
         if self.progress is True:

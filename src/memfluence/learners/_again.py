@@ -1,14 +1,14 @@
 """What is asked of a learner after a run: to be made again from `run.json`, and to show its representations."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError, shortened
 from memfluence.learners._source import SourcedLearner, built_in, resolve
-from memfluence.learners.protocol import Learner, Representation, Representing
-from memfluence.records import Trial, canonical_json
+from memfluence.learners.protocol import Checkpoints, Learner, Representation, Representing, Resumable
+from memfluence.records import PartWay, Trial, canonical_json
 
 __all__ = ["described", "represent"]
 
@@ -35,12 +35,25 @@ def described(description: Mapping[str, Any] | None) -> Learner:
     return found
 
 
-def represent(learner: Learner, dataset: Dataset, trial: Trial, *, device: str) -> Representation:
-    """What the last layer of the trial's model is given; only networks have one."""
+def represent(
+    learner: Learner,
+    dataset: Dataset,
+    trial: Trial,
+    *,
+    device: str,
+    checkpoints: Checkpoints | None = None,
+    report: Callable[[PartWay], None] = lambda part: None,
+) -> Representation:
+    """What the last layer of the trial's model is given; only networks have one.
+
+    Learners that can go on within a trial use the checkpoints and report how far they are.
+    """
     inner = learner.learner if isinstance(learner, SourcedLearner) else learner
     if not isinstance(inner, Representing):
         raise LearnerError(
             f"{learner.name} has no last layer whose inputs could be taken; this needs a network: mlp, a built-in one,"
             " or a torch module with a recipe (file.py:Net@fast)."
         )
-    return inner.represent(dataset, trial, device=device)
+    going_on = inner.resuming(checkpoints, report) if isinstance(inner, Resumable) else inner
+    assert isinstance(going_on, Representing)
+    return going_on.represent(dataset, trial, device=device)

@@ -7,7 +7,7 @@ from typing import ClassVar
 from memfluence.errors import LearnerError
 from memfluence.learners._settings import is_integer
 
-__all__ = ["ImageLoading"]
+__all__ = ["ImageLoading", "available_cores"]
 
 _WAYS = ("auto", "table", "stream")
 
@@ -37,4 +37,9 @@ class ImageLoading:
     def workers(self) -> int:
         if self.decode_workers >= 0:
             return self.decode_workers
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return available_cores()
+
+
+def available_cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

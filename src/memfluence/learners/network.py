@@ -210,13 +210,24 @@ class Network:
 
     def represent(self, dataset: Dataset, trial: Trial, *, device: str) -> Representation:
         """What the last linear layer of the trial's network is given, without augmentation."""
-        from memfluence.learners._torch.device import kernels, one_thread, torch_device
+        return self._represent(dataset, trial, device)
+
+    def _represent(
+        self,
+        dataset: Dataset,
+        trial: Trial,
+        device: str,
+        checkpoints: Checkpoints | None = None,
+        report: Callable[[PartWay], None] | None = None,
+    ) -> Representation:
+        """`represent`, which goes on from checkpoints and says how far it is."""
+        from memfluence.learners._torch.device import all_threads, kernels, torch_device
         from memfluence.learners._torch.watch import Watch
 
         chosen = torch_device(device)
-        with one_thread(), kernels(self.recipe.deterministic):
+        with all_threads(), kernels(self.recipe.deterministic):
             try:
-                outcome = self._outcome(dataset, trial, (), chosen, Watch(trial.number))
+                outcome = self._outcome(dataset, trial, (), chosen, Watch(trial.number, checkpoints, report))
             except FloatingPointError as error:
                 raise LearnerError(f"{error}.") from error
             train, test = self._trainer(dataset, len(trial.kept), chosen).representations()
@@ -266,3 +277,6 @@ class _ResumingNetwork:
         self, dataset: Dataset, trials: Sequence[Trial], *, record: Collection[str], device: str
     ) -> Iterator[Outcome | Failure]:
         return self.network._train(dataset, trials, record, device, self.checkpoints, self.report)
+
+    def represent(self, dataset: Dataset, trial: Trial, *, device: str) -> Representation:
+        return self.network._represent(dataset, trial, device, self.checkpoints, self.report)

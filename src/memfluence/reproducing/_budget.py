@@ -4,7 +4,7 @@ import math
 import re
 import time
 
-from memfluence.engines import Event, TrialDone, TrialFailed
+from memfluence.engines import Event, PartWay, TrialDone, TrialFailed
 from memfluence.errors import InputError
 from memfluence.progress import ProgressListener
 
@@ -58,8 +58,9 @@ class Until:
 
     def event(self, event: Event) -> None:
         self._inner.event(event)
-        last = self.group == 1 or (isinstance(event, TrialDone | TrialFailed) and (event.trial + 1) % self.group == 0)
-        if last and not self.expired and self.left <= 0:  # once: storing what is complete has events of its own
+        ended = isinstance(event, TrialDone | TrialFailed) and (event.trial + 1) % self.group == 0
+        alone = self.group == 1 or isinstance(event, PartWay)  # one that says how far it is keeps a checkpoint
+        if (alone or ended) and not self.expired and self.left <= 0:  # once: what is complete is stored, with events
             self.expired = True
             raise KeyboardInterrupt
 

@@ -6,8 +6,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 
 from memfluence.errors import LearnerError
+from memfluence.learners._loading_images import available_cores
 
 __all__ = [
+    "all_threads",
     "current_device",
     "default_generator",
     "device_name",
@@ -49,11 +51,20 @@ def current_device(device: torch.device) -> AbstractContextManager[object]:
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
+def one_thread() -> AbstractContextManager[None]:
     """One torch thread within the block: sums split over threads would have other bits under another engine."""
+    return _threads(1)
+
+
+def all_threads() -> AbstractContextManager[None]:
+    """A torch thread on every core within the block: for one long training beside which nothing else runs."""
+    return _threads(available_cores())
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(count)
     try:
         yield
     finally:
