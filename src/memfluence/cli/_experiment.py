@@ -3,7 +3,6 @@
 The commands are in `_experiment_train` (experiments that train models) and `_experiment_look` (those that read runs).
 """
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -43,10 +42,9 @@ def do(name: str, runs: Sequence[str], out: Path | None, **options: Any) -> "tup
 
 def train(name: str, runs: Sequence[str], out: Path | None, quiet: bool, set_: list[str] | None, **options: Any) -> Any:
     """`do`, for an experiment that trains models."""
-    from memfluence.engines import THREAD_VARIABLES
+    from memfluence.engines import one_thread_from_the_start
 
-    for variable in THREAD_VARIABLES:  # before torch is loaded, so that results have the same bits on every engine
-        os.environ.setdefault(variable, "1")
+    one_thread_from_the_start()
     return do(name, runs, out, progress=not quiet, settings=settings(set_) or None, **options)
 
 

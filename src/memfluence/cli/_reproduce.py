@@ -1,6 +1,5 @@
 """`reproduce`: all of the paper's experiments on one dataset, and one report."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -80,10 +79,9 @@ def reproduce(
     Stopped or out of time, it goes on with the same command; --budget is the time of one call. Writes reproduction.md,
     reproduction.json and figures.
     """
-    from memfluence.engines import THREAD_VARIABLES
+    from memfluence.engines import one_thread_from_the_start
 
-    for variable in THREAD_VARIABLES:  # before torch is loaded, so that results have the same bits on every engine
-        os.environ.setdefault(variable, "1")
+    one_thread_from_the_start()
     from memfluence.reproducing import in_words
     from memfluence.reproducing import reproduce as redo
 

@@ -1,6 +1,5 @@
 """`run` and `plan`."""
 
-import os
 import shlex
 import sys
 from collections.abc import Iterable
@@ -89,10 +88,9 @@ def run(
     json: JsonOption = False,
 ) -> None:
     """Train many models on random subsets of DATASET; the same command again goes on where it stopped."""
-    from memfluence.engines import THREAD_VARIABLES
+    from memfluence.engines import one_thread_from_the_start
 
-    for name in THREAD_VARIABLES:  # before torch is loaded, so that results have the same bits on every engine
-        os.environ.setdefault(name, "1")
+    one_thread_from_the_start()
     from memfluence.progress import Progress
     from memfluence.running import prepare, run_trials
     from memfluence.runs import Run

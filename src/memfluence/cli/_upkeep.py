@@ -1,6 +1,5 @@
 """`verify`, `repair`, `merge` and `compact`."""
 
-import os
 from collections.abc import Iterable, Sequence
 from typing import Annotated
 
@@ -31,7 +30,9 @@ def verify(
 ) -> None:
     """Check every byte, every mask and every copy in a run; train a sample again. Exit code 1: something is wrong."""
     if sample:
-        _one_thread_from_the_start()
+        from memfluence.engines import one_thread_from_the_start
+
+        one_thread_from_the_start()
     from memfluence.upkeep import verify as check
 
     with stdout_to_stderr():  # what learners print is not our output
@@ -115,14 +116,6 @@ def compact(run: RunArgument, json: JsonOption = False) -> None:
         return
     say(*(f"left as it is: {reason}" for reason in done.damaged))
     say(f"{run}: {done.segments_before} segments before, {done.segments} now.")
-
-
-def _one_thread_from_the_start() -> None:
-    """Before torch is loaded, as `run` does, so that results have the same bits."""
-    from memfluence.engines import THREAD_VARIABLES
-
-    for name in THREAD_VARIABLES:
-        os.environ.setdefault(name, "1")
 
 
 def _count(things: Sequence[object], name: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from memfluence.engines._ray_cluster import connected, gpus_and_device, no_room, places, told_on_stderr
 from memfluence.engines._signals import uninterrupted
-from memfluence.engines._threads import THREAD_VARIABLES, one_thread
+from memfluence.engines._threads import THREAD_VARIABLES, one_thread, one_thread_from_the_start
 from memfluence.engines._versions import installed_versions
 from memfluence.engines.events import Emit, Event, Note, PartWay, SegmentWritten, TrialDone, TrialFailed, WorkerLost
 from memfluence.engines.local import run_local
@@ -35,6 +35,7 @@ __all__ = [
     "installed_versions",
     "no_room",
     "one_thread",
+    "one_thread_from_the_start",
     "places",
     "told_on_stderr",
     "trials_of",

@@ -5,9 +5,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["THREAD_VARIABLES", "one_thread", "single_threaded_children"]
+__all__ = ["THREAD_VARIABLES", "one_thread", "one_thread_from_the_start", "single_threaded_children"]
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
+
+def one_thread_from_the_start() -> None:
+    """For a process that is to train, before torch is loaded, so that results have the same bits on every engine."""
+    for name in THREAD_VARIABLES:
+        os.environ.setdefault(name, "1")
 
 
 @contextmanager
