@@ -9,8 +9,8 @@ import pytest
 import memfluence as mf
 from exchange.trial_files import TRIALS, trials_file
 from memfluence.cli import main
-from memfluence.errors import InputError
-from memfluence.exchange import compared, rows
+from memfluence.errors import InputError, RunMismatchError
+from memfluence.exchange import compared, rows, write_table
 from memfluence.report import comparison_figure, save_comparison
 from memfluence.runs import Run
 
@@ -134,3 +134,84 @@ def test_the_command(tmp_path: Path, both: tuple[Run, Run], capsys: pytest.Captu
         main(["compare", str(both[0].path), "--out", str(tmp_path / "out")])
     assert stop.value.code == 2
     assert "give another run or file to compare with" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("ending", ["csv", "npz", "parquet"])
+def test_our_tables_are_compared_like_the_runs_they_came_from(
+    tmp_path: Path, both: tuple[Run, Run], ending: str
+) -> None:
+    """Memorization in full; pairs from the thresholds on at which the tables were cut."""
+    runs = mf.compare(*both, mem=-0.5, infl=0.1)
+    scores, pairs = ([tmp_path / f"{kind}-{side}.{ending}" for side in "ab"] for kind in ("scores", "pairs"))
+    for run, score, pair in zip(both, scores, pairs):
+        run_main("scores", str(run.path), "--out", str(score))
+        run_main("pairs", str(run.path), "--mem", "-0.5", "--infl", "0.1", "--out", str(pair))
+    close = pytest.approx(runs["memorization"], rel=1e-12)
+    assert mf.compare(*scores)["curves"]["memorization"]["shared"] == runs["curves"]["memorization"]["shared"]
+    for sides in (scores, (both[0], scores[1]), (scores[1], both[0])):
+        found = mf.compare(*sides, mem=-0.5)
+        assert found["memorization"] == close
+        assert "pairs" not in found
+    curve = runs["curves"]["influence"]
+    for sides in (pairs, (both[0], pairs[1])):
+        found = mf.compare(*sides, mem=-0.5, infl=0.1)
+        assert found["pairs"] == runs["pairs"]
+        thresholds = found["curves"]["influence"]["thresholds"]
+        places = [curve["thresholds"].index(one) for one in thresholds[1:]]
+        for name in ("first", "second", "shared", "jaccard"):
+            assert found["curves"]["influence"][name][1:] == [curve[name][k] for k in places]
+    higher = mf.compare(*pairs, mem=-0.5, infl=0.3)["pairs"]
+    assert [higher["first"], higher["second"]] == [len(selected(run, -0.5, 0.3)) for run in both]
+
+
+def run_main(*arguments: str) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(list(arguments))
+    assert stop.value.code == 0
+
+
+def written(path: Path, **columns: object) -> Path:
+    write_table({name: np.asarray(values) for name, values in columns.items()}, path)
+    return path
+
+
+def test_tables_of_other_data_and_other_tables_are_refused(tmp_path: Path, both: tuple[Run, Run]) -> None:
+    labels = both[0].classes[both[0].label_codes[0]]
+    scores = {"index": np.arange(20), "label": labels, "memorization": np.linspace(0, 1, 20)}
+    pairs = {"train_index": [3], "test_index": [1], "label": labels[[3]], "influence": [0.5], "memorization": [0.5]}
+    backwards = written(tmp_path / "a.csv", **{name: values[::-1] for name, values in scores.items()})
+    assert mf.compare(written(tmp_path / "b.csv", **scores), backwards)["memorization"]["mean_absolute_difference"] == 0
+    for refused, error, columns in (
+        ("their training labels differ", RunMismatchError, scores | {"label": labels[::-1]}),
+        ("their training labels differ", RunMismatchError, {k: v[:19] for k, v in scores.items()}),
+        ("one row for each training example", InputError, scores | {"index": np.arange(1, 21)}),
+        ("must hold numbers", InputError, scores | {"memorization": ["much"] * 20}),
+        ("must hold integers", InputError, scores | {"index": np.arange(20) + 0.5}),
+        ("1 training examples of .* have another label", RunMismatchError, pairs | {"label": labels[[4]]}),
+        ("names examples that .* does not have", RunMismatchError, pairs | {"train_index": [20]}),
+        ("an index below 0", InputError, pairs | {"test_index": [-1]}),
+        ("no number", InputError, pairs | {"influence": [np.inf]}),
+        ("no table of scores or pairs", InputError, {"a": [1], "b": [2]}),
+    ):
+        for ending in ("csv", "parquet"):
+            with pytest.raises(error, match=refused):
+                mf.compare(both[0], written(tmp_path / f"other.{ending}", **columns))
+    other = written(tmp_path / "p.csv", **(pairs | {"label": labels[[4]]}))
+    with pytest.raises(RunMismatchError, match="another label"):
+        mf.compare(written(tmp_path / "s.csv", **scores), other)
+    for name, content in (("x.parquet", b"PAR1 nothing"), ("x.csv", b"\xff\xfe"), ("y.csv", b"")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(InputError, match="cannot be read as"):
+            mf.compare(both[0], tmp_path / name)
+    short = tmp_path / "short.npz"
+    np.savez(short, **(scores | {"label": labels[:5]}))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="flat and equally long"):
+        mf.compare(both[0], short)
+
+
+def test_an_example_without_an_estimate_stays_without_one(tmp_path: Path) -> None:
+    columns = {"index": np.arange(3), "label": ["a", "b", "NA"], "memorization": [0.5, np.nan, 0.25]}
+    for ending in ("csv", "npz", "parquet"):
+        first = written(tmp_path / f"one.{ending}", **columns)
+        found = mf.compare(first, written(tmp_path / f"two.{ending}", **columns))["memorization"]
+        assert (found["examples"], found["memorized_first"]) == (2, 2)

@@ -97,9 +97,14 @@ def export(
 
 
 def compare(
-    first: Annotated[str, typer.Argument(metavar="RUN", help="A run, or a published .npz.", show_default=False)],
+    first: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN", help="A run, a published .npz, or a table of scores or pairs.", show_default=False
+        ),
+    ],
     second: Annotated[
-        str | None, typer.Argument(metavar="[OTHER]", help="Another run, or a published .npz.", show_default=False)
+        str | None, typer.Argument(metavar="[OTHER]", help="Another run or file.", show_default=False)
     ] = None,
     mem: MemOption = 0.25,
     infl: InflOption = 0.15,

@@ -33,6 +33,8 @@ def influence_curve(
     A file of pairs knows nothing below the threshold it was cut at, taken to be `infl`, and has no influence of other
     pairs: thresholds begin there, and the average difference is NaN.
     """
+    if any(isinstance(side, Published) and side.train_index is not None for side in (left, right)):
+        return _with_pairs(left, right, pairs, infl, keep, memory)
     if isinstance(left, Run) and isinstance(right, Run):
         memorized = [side.estimate_memorization(keep).value >= mem for side in (left, right)]
         estimates = [side.influence_estimates(keep, memory=memory) for side in (left, right)]
@@ -40,8 +42,6 @@ def influence_curve(
             estimates[0], estimates[1], (memorized[0], memorized[1]), *left.label_codes, INFLUENCE
         )
     if isinstance(left, Run) and isinstance(right, Published):
-        if right.train_index is not None:
-            return _with_pairs(left, right, pairs, infl, keep, memory)
         return agreement(_blocks(left, right, mem, keep, memory), INFLUENCE)
     return None
 
@@ -54,8 +54,8 @@ def _blocks(run: Run, published: Published, mem: float, keep: float | None, memo
 
 
 def _with_pairs(
-    run: Run,
-    published: Published,
+    left: Side,
+    right: Side,
     pairs: Sequence[set[tuple[int, int]]],
     infl: float,
     keep: float | None,
@@ -64,21 +64,27 @@ def _with_pairs(
     levels = np.union1d(INFLUENCE[infl < INFLUENCE], [infl])
     either = sorted(pairs[0] | pairs[1])
     train, test = (np.array([pair[k] for pair in either], dtype=np.int64) for k in (0, 1))
-    ours, theirs = (influence_of(side, train, test, keep, memory) for side in (run, published))
     may = [np.array([pair in side for pair in either], dtype=bool) for side in pairs]
-    found = agreement([Part(ours, np.where(may[1], theirs, -1.0), may[0], may[1])], levels)
+    first, second = (
+        np.where(selected, influence_of(side, train, test, keep, memory), -1.0)
+        for side, selected in zip((left, right), may)
+    )
+    found = agreement([Part(first, second, may[0], may[1])], levels)
     return replace(found, difference=np.full(len(levels), np.nan))
 
 
 def pair_set(
     side: Side, mem: float, infl: float, keep: float | None, memory: str | int | None
 ) -> set[tuple[int, int]] | None:
-    """The pairs that a side selects; None where a file does not say."""
+    """The pairs that a side selects; None where a file does not say. A list of pairs may have been cut above `infl`."""
     if isinstance(side, Run):
         found = side.find_pairs(mem, infl, keep=keep, permutations=0, memory=memory)
         return set(zip(found.train_index.tolist(), found.test_index.tolist()))
     if side.train_index is not None and side.test_index is not None:
-        return set(zip(side.train_index.tolist(), side.test_index.tolist()))
+        chosen = np.asarray(side.influence) >= infl
+        if side.memorization_of_pairs is not None:
+            chosen &= side.memorization_of_pairs >= mem
+        return set(zip(side.train_index[chosen].tolist(), side.test_index[chosen].tolist()))
     if side.memorization is None or not side.blocks:
         return None
     pairs: set[tuple[int, int]] = set()

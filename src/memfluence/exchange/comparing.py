@@ -1,4 +1,4 @@
-"""`compare`: two runs, a run and a published file, or the summary of a published file alone."""
+"""`compare`: two results, each a run, a published file or a table of ours, or the summary of one alone."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,35 +111,46 @@ def _score_summary(published: Published, mem: float) -> dict[str, Any]:
 
 def _check_same_data(left: Run | Published, right: Run | Published) -> None:
     """Labels, where both sides have them, must agree: a wrong order of the examples would go unnoticed otherwise."""
-    labels_there, labels_here = _labels(left), _labels(right)
-    if labels_there is not None and labels_here is not None:
-        for split, there, here in zip(("training", "test"), labels_there, labels_here):
-            if len(there) != len(here) or (there.astype(str) != here.astype(str)).any():
-                raise RunMismatchError(
-                    f"{left.path} and {right.path} are about different data: their {split} labels differ."
-                )
+    for split, there, here in zip(("training", "test"), _labels(left), _labels(right)):
+        if there is None or here is None:
+            continue
+        if len(there) != len(here) or (there.astype(str) != here.astype(str)).any():
+            raise RunMismatchError(
+                f"{left.path} and {right.path} are about different data: their {split} labels differ."
+            )
     sizes = [_n_train(side) for side in (left, right)]
     if None not in sizes and sizes[0] != sizes[1]:
         raise RunMismatchError(
             f"{left.path} and {right.path} are about different data: {sizes[0]} and {sizes[1]} training examples."
         )
-    if isinstance(left, Run) and isinstance(right, Published) and right.train_index is not None:
-        train, test = right.train_index, right.test_index
-        if len(train) and test is not None and (train.max() >= left.info.n_train or test.max() >= left.info.n_test):
-            raise RunMismatchError(f"{right.path} names examples that {left.path} does not have.")
-        codes = left.label_codes
-        if test is not None and (differ := int((codes[0][train] != codes[1][test]).sum())):
+    for side, other in ((left, right), (right, left)):
+        if isinstance(other, Published) and other.train_index is not None and other.test_index is not None:
+            _check_pairs(side, other, other.train_index, other.test_index)
+
+
+def _check_pairs(side: Run | Published, pairs: Published, train: np.ndarray, test: np.ndarray) -> None:
+    """The examples that a file pairs are there, and of the class that it says: of one class where it says none."""
+    sizes = (side.info.n_train, side.info.n_test) if isinstance(side, Run) else (_n_train(side), None)
+    for size, index in zip(sizes, (train, test)):
+        if size is not None and index.max(initial=-1) >= size:
+            raise RunMismatchError(f"{pairs.path} names examples that {side.path} does not have.")
+    labels = _labels(side)
+    if pairs.label_of_pairs is not None and labels[0] is not None:
+        if differ := int((labels[0][train].astype(str) != pairs.label_of_pairs.astype(str)).sum()):
             raise RunMismatchError(
-                f"{right.path} pairs examples of one class, but {differ} of its pairs have two classes in {left.path};"
-                " the data are others, or in another order."
+                f"{differ} training examples of {pairs.path} have another label in {side.path}; the data are others, or"
+                " in another order."
             )
+    elif isinstance(side, Run) and (differ := int((side.label_codes[0][train] != side.label_codes[1][test]).sum())):
+        raise RunMismatchError(
+            f"{pairs.path} pairs examples of one class, but {differ} of its pairs have two classes in {side.path};"
+            " the data are others, or in another order."
+        )
 
 
-def _labels(side: Run | Published) -> tuple[np.ndarray, np.ndarray] | None:
+def _labels(side: Run | Published) -> tuple[np.ndarray | None, np.ndarray | None]:
     if isinstance(side, Run):
         return side.classes[side.label_codes[0]], side.classes[side.label_codes[1]]
-    if side.train_labels is None or side.test_labels is None:
-        return None
     return side.train_labels, side.test_labels
 
 

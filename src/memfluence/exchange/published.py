@@ -1,4 +1,4 @@
-"""The layout in which the authors published their results, written and read.
+"""Results in files: the layout in which the authors published theirs, written and read, and our own tables, read.
 
 Scores and influence: `tr_mem` (n_train,), `tr_labels`, `tt_labels`, and for each class K (its label, as in
 `tr_labels`) `tr_classidx_K`, `tt_classidx_K` (indices) and `infl_matrix_classK` (train, test). Pairs: `tr_idx`,
@@ -8,6 +8,7 @@ We write influence in float64, in which the thresholds are applied: rounded to f
 equal to it, and the file would select other pairs than the run. Files are read in the type that they have.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from memfluence.errors import InputError
 from memfluence.estimators import class_members
+from memfluence.exchange._own_tables import TABLES, read_own_table
 from memfluence.findings.pairs import summary_of
 from memfluence.npzfiles import NpzFile, npz_bytes, open_npz
 from memfluence.runs import Run
@@ -25,13 +27,14 @@ __all__ = ["Published", "export_published", "read_published"]
 
 @dataclass(frozen=True, eq=False)
 class Published:
-    """What a published file holds: pairs, or scores with class-wise influence."""
+    """What a published file holds: pairs, or scores with or without class-wise influence."""
 
     path: Path
     train_index: np.ndarray | None = None  # (pairs,)
     test_index: np.ndarray | None = None
     influence: np.ndarray | None = None
     memorization_of_pairs: np.ndarray | None = None
+    label_of_pairs: np.ndarray | None = None  # of the training example; where it is missing, both are of one class
     memorization: np.ndarray | None = None  # (n_train,)
     train_labels: np.ndarray | None = None
     test_labels: np.ndarray | None = None
@@ -45,15 +48,46 @@ class Published:
 
 
 def read_published(path: Path) -> Published:
-    """Read and check a published file: its indices and shapes fit together."""
+    """Read and check a file, in the authors' layout or a table of ours: its indices and shapes fit together."""
     if not path.is_file():
-        raise InputError(f"There is no run or file {path}; give a run's directory or a published .npz.")
+        raise InputError(f"There is no run or file {path}; give a run's directory, a published .npz or a table.")
+    if path.suffix.lower() in TABLES and (columns := read_own_table(path)):
+        return _of_pairs(columns, path) if "influence" in columns else _of_scores(columns, path)
+    if path.suffix.lower() in {".csv", ".parquet"}:
+        raise InputError(
+            f"{path} is no table of scores or pairs, with the columns that 'memfluence scores RUN --out FILE' and"
+            " 'memfluence pairs RUN --out FILE' write."
+        )
     with open_npz(path, InputError) as file:
         if {"tr_idx", "tt_idx", "infl"} <= set(file.names):
             return _read_pairs(file, path)
         if "tr_mem" in file.names:
             return _read_scores(file, path)
         raise InputError(f"{path} holds {file.listing}; a published file has tr_idx, tt_idx and infl, or tr_mem.")
+
+
+def _of_pairs(columns: Mapping[str, np.ndarray], path: Path) -> Published:
+    if not np.isfinite(columns["influence"]).all():
+        raise InputError(f"{path}: some of the column 'influence' is no number.")
+    return Published(
+        path,
+        train_index=columns["train_index"].astype(np.int64),
+        test_index=columns["test_index"].astype(np.int64),
+        influence=columns["influence"],
+        memorization_of_pairs=columns["memorization"],
+        label_of_pairs=columns["label"],
+    )
+
+
+def _of_scores(columns: Mapping[str, np.ndarray], path: Path) -> Published:
+    """In the order of the examples, whatever the order of the rows."""
+    index = columns["index"].astype(np.int64)
+    order = np.argsort(index, kind="stable")
+    if not np.array_equal(index[order], np.arange(len(index))):
+        raise InputError(
+            f"{path} must have one row for each training example; 'memfluence scores RUN --out FILE' writes them all."
+        )
+    return Published(path, memorization=columns["memorization"][order], train_labels=columns["label"][order])
 
 
 def _read_pairs(file: NpzFile, path: Path) -> Published:

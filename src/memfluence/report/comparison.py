@@ -93,8 +93,10 @@ def _about_pairs(found: Comparison) -> list[str]:
     if found.published is not None:
         said = found.document["published_pairs"]
         return [f"correlation {_number(said['correlation'])}", f"{count(said['found'])} selected here too"]
-    said = found.document["pairs"]
-    return ["that either side selects", f"{count(said['shared'])} by both"]
+    said, shown = found.document["pairs"], 0 if found.influence is None else len(found.influence[0])
+    either = said["first"] + said["second"] - said["shared"]
+    of = f"of {count(either)} " if either > shown else ""  # of the others a list of pairs does not say the influence
+    return [f"{of}that either side selects", f"{count(said['shared'])} by both"]
 
 
 def _curves(axes: "Axes", found: Comparison) -> None:
@@ -126,7 +128,8 @@ def _ranks(axes: "Axes", published: FoundAgain) -> None:
 
 
 def _name(path: str) -> str:
-    return shortened(Path(path).name.removesuffix(".npz"), NAME_LETTERS)
+    file = Path(path)
+    return shortened(file.stem if file.suffix in {".csv", ".npz", ".parquet"} else file.name, NAME_LETTERS)
 
 
 def _say(axes: "Axes", text: str) -> None:

@@ -1,5 +1,6 @@
 """The store: immutable Parquet segments and one `run.json`, here or elsewhere. The only thing that lasts."""
 
+from memfluence.store._arrow import read_columns
 from memfluence.store._files import file_errors, write_whole
 from memfluence.store._index import INDEXED
 from memfluence.store.bits import pack, unpack
@@ -39,6 +40,7 @@ __all__ = [
     "join_rows",
     "locate",
     "pack",
+    "read_columns",
     "refuse_uri",
     "segment_columns",
     "unpack",

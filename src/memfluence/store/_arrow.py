@@ -6,7 +6,8 @@ calling thread.
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 
 from memfluence.store._pages import check_claims, most_bytes
 
-__all__ = ["ParquetContent", "as_array", "as_column", "content_digest", "read_bytes"]
+__all__ = ["ParquetContent", "as_array", "as_column", "content_digest", "read_bytes", "read_columns"]
 
 
 def read_bytes(path: Path) -> pa.Buffer:
@@ -68,8 +69,8 @@ class ParquetContent:
             **options,
         )
 
-    def read(self, columns: Sequence[str]) -> pa.Table:
-        """These columns, without nulls; texts are plain, not in dictionaries."""
+    def read(self, columns: Sequence[str], may_lack: Sequence[str] = ()) -> pa.Table:
+        """These columns; texts are plain, not in dictionaries. Nulls are NaN in numbers that `may_lack` some."""
         if lacking := [name for name in columns if name not in self.schema.names]:
             raise pa.ArrowInvalid(f"it has no column {lacking[0]!r}")
         texts = [name for name in columns if pa.types.is_string(self.schema.field(name).type)]
@@ -80,7 +81,9 @@ class ParquetContent:
             table.validate(full=True)  # positions in dictionaries, and texts that are UTF-8
         for at, name in enumerate(table.column_names):
             if table.column(at).null_count:
-                raise pa.ArrowInvalid(f"its column {name!r} has values that are missing")
+                if name not in may_lack or not pa.types.is_floating(table.column(at).type):
+                    raise pa.ArrowInvalid(f"its column {name!r} has values that are missing")
+                table = table.set_column(at, table.schema.field(at), table.column(at).fill_null(math.nan))
             if pa.types.is_dictionary(table.column(at).type):
                 field = table.schema.field(at).with_type(pa.string())
                 table = table.set_column(at, field, self._texts(table.column(at), name))
@@ -100,6 +103,16 @@ class ParquetContent:
         if self._texts_take > self._most:
             raise pa.ArrowInvalid(f"its texts, up to the column {name!r}, take more than {self._most} bytes")
         return column.cast(pa.string())
+
+
+def read_columns(
+    path: Path, choose: Callable[[Sequence[str]], Sequence[str]], may_lack: Sequence[str] = ()
+) -> dict[str, np.ndarray]:
+    """Those columns of a Parquet file that `choose` takes from all their names; see `ParquetContent`."""
+    with ParquetContent(read_bytes(path)) as content:
+        chosen = choose(content.schema.names)
+        table = content.read(chosen, may_lack)
+        return {name: as_array(table.column(name)) for name in chosen}
 
 
 def as_array(column: Any) -> np.ndarray:
