@@ -327,6 +327,29 @@ def test_keyboard(visit: Visit, url: str) -> None:
     page.wait_for_selector(".classes")
 
 
+def test_letters_are_no_shortcuts_where_the_reader_says_so(visit: Visit, url: str) -> None:
+    page = visit(url, "train/17")
+    page.wait_for_selector(".portrait")
+    page.get_by_role("button", name="Keys").click()
+    page.get_by_label("are shortcuts").uncheck()
+    page.get_by_role("button", name="Close").click()
+    for key in ("2", "t", "?", "j", "/"):
+        page.keyboard.press(key)
+    assert page.evaluate("location.hash") == "#/train/17"
+    assert page.locator("dialog[open]").count() == 0
+    page.reload()
+    page.wait_for_selector(".portrait")
+    page.keyboard.press("2")
+    page.keyboard.press("ArrowRight")  # is no letter
+    until(page, "location.hash.startsWith('#/train/') && location.hash !== '#/train/17'")
+    page.get_by_role("button", name="Keys").click()
+    page.get_by_label("are shortcuts").check()
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog:not([open])", state="attached")
+    page.keyboard.press("2")
+    page.wait_for_selector("#search")
+
+
 def test_keys_faster_than_the_browser_tells_of_links(visit: Visit, url: str) -> None:
     page = visit(url, "train/17")
     page.wait_for_selector(".portrait")

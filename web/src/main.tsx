@@ -9,7 +9,7 @@ import { Overview } from "./overview";
 import { Pairs } from "./pairs";
 import { report, setReport } from "./report";
 import { Duplicates, Mislabels } from "./review";
-import { currentRoute, go, href, useRoute, useTheme, type Route } from "./state";
+import { currentRoute, go, href, setShortcuts, shortcuts, useRoute, useTheme, type Route } from "./state";
 import "./style.css";
 
 const VIEWS = [
@@ -77,6 +77,7 @@ function App() {
         if (event.key === "Escape") (typing as HTMLElement).blur();
         return;
       }
+      if (event.key.length === 1 && !shortcuts()) return;
       const number = Number(event.key);
       if (number >= 1 && number <= VIEWS.length) return go(href(VIEWS[number - 1][0]));
       if (event.key === "?") return help.current?.showModal();
@@ -158,6 +159,10 @@ function App() {
               </div>
             ))}
           </dl>
+          <label class="shortcuts">
+            <input type="checkbox" defaultChecked={shortcuts()} onChange={(event) => setShortcuts(event.currentTarget.checked)} />
+            Letters, digits and signs are shortcuts everywhere on the page
+          </label>
           <button type="button" class="button" onClick={() => help.current?.close()}>
             Close
           </button>

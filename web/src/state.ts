@@ -167,6 +167,15 @@ export function useTheme(): [Theme, () => void] {
   return [theme, toggle];
 }
 
+/** Whether letters, digits and signs are shortcuts. Speech input types them by accident, so they can be turned off. */
+export function shortcuts(): boolean {
+  return recall("shortcuts") !== "off";
+}
+
+export function setShortcuts(on: boolean): void {
+  remember("shortcuts", on ? "on" : "off");
+}
+
 export type Decision = "yes" | "no";
 
 type Decisions = Record<string, Decision>;
