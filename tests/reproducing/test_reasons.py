@@ -7,12 +7,12 @@ import pytest
 
 from memfluence.experiments import Result, paper
 from memfluence.experiments.paper import Reported
-from memfluence.reproducing._reasons import RULES, Facts, difference, reasons
+from memfluence.reproducing._reasons import RULES, Facts, difference, reasons, thresholds_of_ours
 from memfluence.reproducing._subjects import subject_of
-from memfluence.reproducing._table import as_markdown, in_words, rows_of
+from memfluence.reproducing._table import as_markdown, in_words, rows_of, sides_in_words
 
 FACTS = Facts(
-    subject_of("cifar100"), "cifar100", 50_000, "resnet9@fast", 0.7, 250, 4000, 0.728, 0.723,
+    subject_of("cifar100"), "cifar100", 50_000, "resnet9@fast", 0.7, 250, 0.728,
     pairs=6514, chance=4722.0, trials_each=125, chance_jaccard=0.01, linear_models=1000, linear_chance=3.0,
 )  # fmt: skip
 
@@ -62,10 +62,45 @@ def test_reasons_are_the_facts_that_hold() -> None:
     assert strict == "pairs with a memorization >= 0.25 and an influence >= 0.3, not 0.25 and 0.15"
     halves = paper.reported("cifar100")["consistency.lines.0.same_class.0.jaccard"]
     why = reasons(halves, {"mean": 0.1}, FACTS)["halves"]
-    assert why == "halves of 125 trials, not 2,000, and permuted masks a Jaccard index of 0.01"
+    assert why == "halves of 125 trials, not 2,000, and permuted masks give a Jaccard index of 0.01"
     linear = paper.reported("cifar100")["last-layer.linear.memorized"]
     why = reasons(linear, {"mean": 900}, FACTS)["linear"]
     assert why == "1,000 linear models, not 4,000, of whose pairs 3 are chance"
+
+
+def test_reasons_are_about_the_paper_s_own_data() -> None:
+    cost = paper.reported("imagenet")["removal.memorized.cost"]
+    digits = replace(FACTS, subject=subject_of("mnist"), of="imagenet", trials=2000)
+    why = reasons(cost, {"mean": 0.5}, digits)
+    assert "trials" not in why  # ImageNet had no more
+    assert why["network"].endswith("not ResNet-50")
+    assert reasons(cost, {"mean": 0.5}, replace(digits, trials=250))["trials"].startswith("250 trials, not 2,000")
+
+
+def test_other_thresholds_stand_beside_what_they_change_and_nothing_else() -> None:
+    facts, theirs = replace(FACTS, infl=0.4), paper.reported("cifar100")
+    for name, at in (
+        ("histogram.pairs", "influence >= 0.4"),
+        ("consistency.lines.0.same_class.0.jaccard", "influence >= 0.4"),
+        ("consistency.lines.0.any_class.1.difference", ""),
+        ("last-layer.linear.memorized", ""),
+        ("last-layer.pairs.any.linear.pairs", "influence >= 0.4"),
+        ("run.memorized", ""),
+    ):
+        assert thresholds_of_ours(theirs[name], facts) == at, name
+        words = {"thresholds", "influence", "memorized"} & set(reasons(theirs[name], {"mean": 1e9}, facts))
+        assert bool(words) == bool(at) or theirs[name].bound, name
+    assert thresholds_of_ours(theirs["run.memorized"], replace(FACTS, mem=0.5)) == "memorization >= 0.5"
+    both = replace(FACTS, mem=0.5, infl=0.3)
+    assert thresholds_of_ours(theirs["histogram.pairs"], both) == "memorization >= 0.5, influence >= 0.3"
+
+
+def test_a_share_below_the_own_threshold_is_left_out() -> None:
+    results = {"histogram": Result("histogram", "", {"pairs": 90, "share_below_strong": 0.0}, pd.DataFrame(), {})}
+    rows = {row["name"]: row for row in rows_of("cifar100", results, {}, replace(FACTS, infl=0.4))}
+    assert rows["histogram.share_below_strong"]["ours"] is None
+    assert rows["histogram.share_below_strong"]["reasons"] == {"missing": "All of ours were selected from 0.4 on."}
+    assert sides_in_words(rows["histogram.pairs"]) == ("1,015", "90 (influence >= 0.4)")
 
 
 def test_every_number_of_the_paper_has_rules() -> None:

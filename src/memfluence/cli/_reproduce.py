@@ -82,8 +82,8 @@ def reproduce(
     from memfluence.engines import one_thread_from_the_start
 
     one_thread_from_the_start()
-    from memfluence.reproducing import in_words
     from memfluence.reproducing import reproduce as redo
+    from memfluence.reproducing import sides_in_words
 
     with stdout_to_stderr():
         found = redo(
@@ -113,12 +113,7 @@ def reproduce(
     table(
         ("", "paper", "ours", "n"),
         (
-            (
-                row["what"],
-                in_words(row["name"], row["paper"]["value"], row["paper"]["spread"]),
-                in_words(row["name"], row["ours"]["mean"], row["ours"].get("sd", row["ours"].get("stderr"))),
-                row["ours"]["n"] or "",
-            )
+            (row["what"], *sides_in_words(row), row["ours"]["n"] or "")
             for row in found["numbers"]
             if row["ours"] is not None
         ),

@@ -18,11 +18,11 @@ from memfluence.reproducing._budget import Until, reserve, seconds_of
 from memfluence.reproducing._parts import Parts
 from memfluence.reproducing._report import write_report
 from memfluence.reproducing._subjects import TRAINED, chosen_parts, data_of, subject_of
-from memfluence.reproducing._table import in_words
+from memfluence.reproducing._table import sides_in_words
 from memfluence.runs import Run, open_run
 from memfluence.store import refuse_uri
 
-__all__ = ["in_words", "reproduce"]
+__all__ = ["reproduce", "sides_in_words"]
 
 
 def reproduce(

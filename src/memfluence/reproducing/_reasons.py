@@ -7,9 +7,9 @@ from typing import Any
 
 from memfluence.experiments import Result, paper
 from memfluence.experiments.paper import Reported
-from memfluence.reproducing._subjects import TITLES, Subject
+from memfluence.reproducing._subjects import ARCHITECTURES, TITLES, Subject
 
-__all__ = ["Facts", "difference", "facts_of", "reasons"]
+__all__ = ["Facts", "difference", "facts_of", "reasons", "thresholds_of_ours"]
 
 CLOSE = 0.05  # of the paper's number, where neither side has a spread
 NOTABLE = 0.05  # of the pairs: chance that is worth a word
@@ -25,9 +25,7 @@ class Facts:
     learner: str
     keep: float
     trials: int
-    paper_trials: int
     accuracy: float
-    paper_accuracy: float | None
     pairs: int | None = None
     chance: float | None = None  # pairs that permuted masks give
     trials_each: int | None = None  # of each half
@@ -38,14 +36,21 @@ class Facts:
     infl: float = 0.15
     emptied: int = 0  # classes without a training example when those in pairs are left out
 
+    @property
+    def paper_trials(self) -> int:
+        return int(paper.reported(self.of)["run.trials"].value)
+
+    @property
+    def paper_accuracy(self) -> float | None:
+        known = paper.reported(self.of).get("run.test_accuracy")
+        return None if known is None else known.value
+
 
 def facts_of(subject: Subject, overview: Result, results: Mapping[str, Result], info: Any) -> Facts:
     """From the results that are there."""
     numbers = {name: one.numbers for name, one in results.items()}
     histogram, halves, last = (numbers.get(name) for name in ("histogram", "consistency", "last-layer"))
     by_chance = None if halves is None else halves["by_chance"]["same_class"]
-    theirs = paper.reported(subject.paper)
-    known = theirs.get("run.test_accuracy")
     return Facts(
         subject,
         subject.paper,
@@ -53,9 +58,7 @@ def facts_of(subject: Subject, overview: Result, results: Mapping[str, Result], 
         str((info.learner or {}).get("name") or "another learner"),
         overview.numbers["keep"],
         overview.numbers["trials"],
-        int(theirs["run.trials"].value),
         overview.numbers["test_accuracy"]["mean"],
-        None if known is None else known.value,
         pairs=None if histogram is None else histogram["pairs"],
         chance=None if histogram is None else histogram["by_chance"]["mean"],
         trials_each=None if halves is None else halves["trials_each"],
@@ -96,8 +99,20 @@ def reasons(one: Reported, found: Mapping[str, Any], facts: Facts) -> dict[str, 
     """What may explain the difference, by a word for it; nothing where there is none."""
     if difference(one, found) == "same":
         return {}
-    explained = next(rules for prefix, rules in RULES if one.name.startswith(prefix))
-    return {rule.__name__.strip("_"): reason for rule in explained if (reason := rule(facts)) is not None}
+    return {rule.__name__.strip("_"): reason for rule in _rules(one) if (reason := rule(facts)) is not None}
+
+
+def thresholds_of_ours(one: Reported, facts: Facts) -> str:
+    """Where our number stands for other thresholds than the paper's, which are: 'influence >= 0.4'; else nothing."""
+    rules = _rules(one)
+    mem = facts.mem != 0.25 and (_memorized in rules or _thresholds in rules)
+    infl = facts.infl != 0.15 and (_influence in rules or _thresholds in rules)
+    said = [f"memorization >= {facts.mem:g}"] * mem + [f"influence >= {facts.infl:g}"] * infl
+    return ", ".join(said)
+
+
+def _rules(one: Reported) -> tuple["Rule", ...]:
+    return next(rules for prefix, rules in RULES if one.name.startswith(prefix))
 
 
 def _data(facts: Facts) -> str | None:
@@ -108,7 +123,7 @@ def _data(facts: Facts) -> str | None:
 
 def _network(facts: Facts) -> str:
     known = facts.subject.name == facts.of and facts.paper_accuracy is not None
-    theirs = facts.subject.architecture + (f" with {facts.paper_accuracy:.1%}" if known else "")
+    theirs = ARCHITECTURES[facts.of] + (f" with {facts.paper_accuracy:.1%}" if known else "")
     return f"ours is {facts.learner}, with a test accuracy of {facts.accuracy:.1%} on {facts.keep:.0%}, not {theirs}"
 
 
@@ -129,7 +144,7 @@ def _halves(facts: Facts) -> str | None:
     if facts.trials_each is None or facts.trials_each >= facts.paper_trials / 2:
         return None
     chance = facts.chance_jaccard
-    level = "" if chance is None or math.isnan(chance) else f", and permuted masks a Jaccard index of {chance:.2f}"
+    level = "" if chance is None or math.isnan(chance) else f", and permuted masks give a Jaccard index of {chance:.2f}"
     return f"halves of {facts.trials_each:,} trials, not {facts.paper_trials // 2:,}{level}"
 
 
@@ -147,6 +162,14 @@ def _thresholds(facts: Facts) -> str | None:
     return f"pairs with a memorization >= {facts.mem:g} and an influence >= {facts.infl:g}, not 0.25 and 0.15"
 
 
+def _memorized(facts: Facts) -> str | None:
+    return None if facts.mem == 0.25 else f"memorized are those with a memorization >= {facts.mem:g}, not 0.25"
+
+
+def _influence(facts: Facts) -> str | None:
+    return None if facts.infl == 0.15 else f"pairs with an influence >= {facts.infl:g}, not 0.15"
+
+
 def _asked(facts: Facts) -> str:
     return "as many as were asked for, or as the time allowed"
 
@@ -158,7 +181,7 @@ def _emptied(facts: Facts) -> str | None:
 Rule = Callable[[Facts], str | None]
 RULES: tuple[tuple[str, tuple[Rule, ...]], ...] = (  # the first prefix that fits
     ("run.trials", (_asked,)),
-    ("run.memorized", (_data, _network, _trials)),
+    ("run.memorized", (_data, _memorized, _network, _trials)),
     ("run.", (_data, _network)),
     ("histogram.", (_data, _thresholds, _network, _trials, _chance)),
     ("removal.accuracy.n", (_asked,)),
@@ -167,13 +190,15 @@ RULES: tuple[tuple[str, tuple[Rule, ...]], ...] = (  # the first prefix that fit
     ("utility.test.accuracy", (_data, _network)),
     ("utility.", (_data, _thresholds, _network, _trials, _chance, _emptied)),
     ("consistency.trials_each", (_asked,)),
+    ("consistency.lines.0.any_class.1", (_data, _memorized, _halves, _network)),  # whatever our threshold on influence
     ("consistency.", (_data, _thresholds, _halves, _chance, _network)),
     ("thresholds.", (_data, _halves)),
     ("last-layer.linear.trials", (_asked,)),
-    ("last-layer.network.memorized", (_data, _network, _trials)),
+    ("last-layer.network.memorized", (_data, _memorized, _network, _trials)),
+    ("last-layer.linear.memorized", (_data, _memorized, _network, _linear)),
+    ("last-layer.pairs.any", (_data, _influence, _network, _linear)),
     ("last-layer.network", (_data, _network)),
     ("last-layer.representation", (_data, _network)),
     ("last-layer.linear.test_accuracy", (_data, _network)),
     ("last-layer.speedup", (_data, _network)),
-    ("last-layer.", (_data, _thresholds, _network, _linear)),
 )

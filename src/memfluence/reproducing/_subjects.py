@@ -6,7 +6,18 @@ from typing import Any
 
 from memfluence.errors import InputError
 
-__all__ = ["LEAST", "MOST", "PARTS", "TITLES", "TRAINED", "Subject", "chosen_parts", "data_of", "subject_of"]
+__all__ = [
+    "ARCHITECTURES",
+    "LEAST",
+    "MOST",
+    "PARTS",
+    "TITLES",
+    "TRAINED",
+    "Subject",
+    "chosen_parts",
+    "data_of",
+    "subject_of",
+]
 
 # In the order in which they are done: what trains models first. `second` trains another architecture, with which
 # `architectures` compares.
@@ -22,7 +33,6 @@ class Subject:
 
     name: str
     paper: str  # whose numbers stand beside ours
-    architecture: str  # the paper's
     learner: str
     second: str
     second_settings: Mapping[str, str] = field(default_factory=dict)
@@ -32,12 +42,12 @@ class Subject:
     thresholds: tuple[float, ...] = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)  # of removal
 
 
+ARCHITECTURES = {"mnist": "small Inception", "cifar100": "ResNet-50", "imagenet": "ResNet-50"}  # the paper's
 TITLES = {"digits": "digits", "mnist": "MNIST", "cifar100": "CIFAR-100", "imagenet": "ImageNet"}
 SUBJECTS = {
     "digits": Subject(
         "digits",
         "cifar100",
-        "ResNet-50",
         "mlp",
         "mlp",
         {"hidden": "32"},
@@ -45,8 +55,8 @@ SUBJECTS = {
         budget="14m",
         long_tail={"trials": 200, "repeats": 10},
     ),
-    "mnist": Subject("mnist", "mnist", "small Inception", "mlp@mnist", "inception@mnist-fast"),
-    "cifar100": Subject("cifar100", "cifar100", "ResNet-50", "resnet9@fast", "resnet18@fast"),
+    "mnist": Subject("mnist", "mnist", "mlp@mnist", "inception@mnist-fast"),
+    "cifar100": Subject("cifar100", "cifar100", "resnet9@fast", "resnet18@fast"),
 }
 
 

@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from memfluence.experiments import Result, paper
+from memfluence.experiments.histogram import STRONG
 from memfluence.experiments.paper import Reported
-from memfluence.reproducing._reasons import Facts, difference, reasons
+from memfluence.reproducing._reasons import Facts, difference, reasons, thresholds_of_ours
 from memfluence.reproducing._subjects import TITLES
 
-__all__ = ["as_markdown", "in_words", "rows_of"]
+__all__ = ["as_markdown", "in_words", "rows_of", "sides_in_words"]
 
 PERCENT = {"accuracy", "accuracy_without", "accuracy_whole", "test_accuracy", "contribution", "share", "test_share"}
 PERCENT |= {"share_below_strong", "cost", "cost_random", "found_again"}
@@ -28,24 +29,41 @@ def rows_of(
     found = []
     for of, one in theirs:
         part = one.name.partition(".")[0]
-        mine = paper.ours(one, results[part]) if part in results else None
+        mine = paper.ours(one, results[part]) if part in results and not _says_nothing(one, facts) else None
         row = {"name": one.name, "what": one.what, "where": one.where, "of": of, "paper": _theirs(one)}
+        row["at"] = thresholds_of_ours(one, facts)  # other thresholds than the paper's
         if mine is None:
-            absent = _absent(one.name, part in results, missing)
+            absent = _absent(one, part in results, missing, facts)
             found.append({**row, "ours": None, "difference": None, "reasons": {"missing": absent}})
         else:
             ours = {key: value for key in ("mean", "sd", "stderr") if (value := mine.get(key)) is not None}
             why = reasons(one, mine, replace(facts, of=of))
             n = mine.get("n") or _models(one.name, facts)
-            found.append({**row, "ours": {**ours, "n": n}, "difference": difference(one, mine), "reasons": why})
+            found.append(
+                {
+                    **row,
+                    "ours": {**ours, "n": n},
+                    "difference": difference(one, mine),
+                    "reasons": why,
+                }
+            )
     return found
 
 
-def _absent(name: str, there: bool, missing: Mapping[str, str]) -> str:
+def _says_nothing(one: Reported, facts: Facts) -> bool:
+    """The share of pairs below 0.4, of pairs that were selected from 0.4 on."""
+    return one.name == "histogram.share_below_strong" and facts.infl >= STRONG
+
+
+def _absent(one: Reported, there: bool, missing: Mapping[str, str], facts: Facts) -> str:
     """Why we have no such number."""
-    part = name.partition(".")[0]
-    if name == "run.accuracy_whole":
+    part = one.name.partition(".")[0]
+    if one.name == "run.accuracy_whole":
         return "No models were trained on everything."
+    if there and one.name == "last-layer.speedup":
+        return "The trials do not say how long they took."
+    if there and _says_nothing(one, facts):
+        return f"All of ours were selected from {facts.infl:g} on."
     if part == "thresholds" and there:
         return "Two halves do not agree at any threshold (see its section)."
     return "It could not be estimated." if there else missing.get(part, "It was not asked for.")
@@ -78,22 +96,26 @@ def as_markdown(rows: list[dict[str, Any]], dataset: str) -> list[str]:
     for row in rows:
         if row["ours"] is None:
             continue
-        theirs, ours = row["paper"], row["ours"]
-        spread = ours.get("sd", ours.get("stderr"))
-        mark = " (se)" if ours.get("sd") is None and ours.get("stderr") is not None else ""
-        bound = f"{theirs['bound']} " if theirs["bound"] else ""
         other = "" if row["of"] == dataset else f" ({TITLES[row['of']]})"
         for word, reason in row["reasons"].items():
             said = meant.setdefault(word, [])
             if not any(one.startswith(reason) for one in said):
                 said.append(reason)
         why = "none" if row["difference"] == "same" else f"{row['difference']}: {', '.join(row['reasons'])}"
-        value = in_words(row["name"], theirs["value"], theirs["spread"])
-        lines.append(
-            f"| {row['what']} | {row['where']} | {bound}{value}{other} |"
-            f" {in_words(row['name'], ours['mean'], spread)}{mark} | {_count(ours['n'])} | {why} |"
-        )
+        theirs, ours = sides_in_words(row)
+        n = _count(row["ours"]["n"])
+        lines.append(f"| {row['what']} | {row['where']} | {theirs}{other} | {ours} | {n} | {why} |")
     return [*lines, "", *(f"- **{word}**: {'; '.join(said)}." for word, said in meant.items())]
+
+
+def sides_in_words(row: Mapping[str, Any]) -> tuple[str, str]:
+    """'about 82.00%' and '15.39% ± 0.43 (influence >= 0.4)': the paper's number and ours, of a row that has both."""
+    theirs, ours = row["paper"], row["ours"]
+    bound = f"{theirs['bound']} " if theirs["bound"] else ""
+    mark = " (se)" if ours.get("sd") is None and ours.get("stderr") is not None else ""
+    at = f" ({row['at']})" if row["at"] else ""
+    mine = in_words(row["name"], ours["mean"], ours.get("sd", ours.get("stderr")))
+    return f"{bound}{in_words(row['name'], theirs['value'], theirs['spread'])}", f"{mine}{mark}{at}"
 
 
 def _count(n: int | None) -> str:

@@ -93,11 +93,16 @@ def _utility(result: Result, subject: str) -> list[str]:
         f" {points(found['test']['difference'])} points of accuracy (± standard error,"
         f" {found['test']['difference']['n']} models a side, not paired). The {found['influenced']['examples']:,} test"
         f" examples in pairs contribute {points(found['influenced']['contribution'])}, all others"
-        f" {points(found['rest']['contribution'])}, which is {_number(found['rest_in_standard_errors'], 1)} standard"
-        f" errors from 0. As the paper states it, what the test examples in pairs contribute is {within} one standard"
-        f" deviation of the whole ({points(found['test']['contribution'], 'sd')} for one run of each side); the"
+        f" {points(found['rest']['contribution'])}{_from_0(found['rest_in_standard_errors'])}."
+        f" As the paper states it, what the test examples in pairs contribute is {within} one standard deviation"
+        f" of the whole ({points(found['test']['contribution'], 'sd')} for one run of each side); the"
         " standard errors say more.",
     ]
+
+
+def _from_0(standard_errors: float | None) -> str:
+    known = standard_errors is not None and math.isfinite(standard_errors)
+    return f", which is {standard_errors:.1f} standard errors from 0" if known else ""
 
 
 def _agreement(result: Result, subject: str) -> list[str]:
@@ -136,13 +141,17 @@ def _number(value: float | None, digits: int) -> str:
     return "-" if value is None or _unknown(value) else f"{value:,.{digits}f}"
 
 
+def _pm(spread: float | None, digits: int) -> str:
+    return "" if _unknown(spread) else f" ± {_number(spread, digits)}"
+
+
 def _thresholds(result: Result, subject: str) -> list[str]:
     found = result.numbers
     if found["note"] is not None:
         return [found["note"]]
     return [
-        f"Two halves of {found['trials_each']:,} trials reach a Jaccard index of {found['jaccard']:g} from a"
-        f" memorization of {found['mem']:g} and an influence of {found['infl']:g} on"
+        f"The lowest thresholds at which two halves of {found['trials_each']:,} trials have a Jaccard index of"
+        f" {found['jaccard']:g} are a memorization of {found['mem']:g} and an influence of {found['infl']:g}"
         f"{' (lower ones were not looked at)' if found['infl_could_be_lower'] else ''}."
     ]
 
@@ -151,10 +160,11 @@ def _last_layer(result: Result, subject: str) -> list[str]:
     found, pairs = result.numbers, result.numbers["pairs"]["any"]
     memorized, error = found["memorized"], found["memorized"]["stderr"]
     return [
-        f"{found['linear']['trials']:,} linear models find {memorized['linear']:,} ± {error['linear'] or 0:.0f}"
-        f" memorized examples where {found['network']['trials']:,} whole networks find {memorized['network']:,} ±"
-        f" {error['network'] or 0:.0f} (Jaccard index {_number(memorized['jaccard'], 3)} ±"
-        f" {_number(error['jaccard'], 3)}, standard errors over trials), and {pairs['linear']['pairs']:,} pairs without"
+        f"{found['linear']['trials']:,} linear models find {memorized['linear']:,}{_pm(error['linear'], 0)}"
+        f" memorized examples where {found['network']['trials']:,} whole networks find"
+        f" {memorized['network']:,}{_pm(error['network'], 0)} (Jaccard index"
+        f" {_number(memorized['jaccard'], 3)}{_pm(error['jaccard'], 3)}, standard errors over trials), and"
+        f" {pairs['linear']['pairs']:,} pairs without"
         f" the constraint on memorization ({pairs['linear']['by_chance']['mean']:,.0f} by chance) in place of"
         f" {pairs['network']['pairs']:,} ({pairs['network']['by_chance']['mean']:,.0f} by chance)."
         f" {found['note']}"
