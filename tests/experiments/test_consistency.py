@@ -1,15 +1,17 @@
 """Consistency of halves and runs: against plain sets, chance against its closed form, one sentence for misuse."""
 
 import json
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import hypergeom
-from small_runs import make_run
+from small_runs import dataset, make_run
 from world_runs import N_TEST, world_run, written
 
-from memfluence.errors import InputError, RunMismatchError
+import memfluence as mf
+from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError
 from memfluence.estimators import influence, memorization
 from memfluence.experiments import consistency
 from memfluence.experiments._splits import Side, by_chance, sides, trials_each
@@ -170,6 +172,24 @@ def test_a_class_with_one_example_is_compared_like_any_other(tmp_path: Path) -> 
     labels[7] = 2
     run = make_run(tmp_path, train_labels=labels)
     assert consistency.summarize(run, splits=2, permutations=1).numbers["lines"][0]["same_class"][0]["first"]["n"] == 2
+
+
+def test_the_same_labels_with_other_inputs_are_a_warning(tmp_path: Path) -> None:
+    x_train, y_train, x_test, y_test = dataset()
+    given = {"trials": 40, "progress": False, "settings": {"epochs": "1"}}
+    run = mf.run((x_train, y_train, x_test, y_test), out=tmp_path / "a", **given)
+    same = mf.run((x_train, y_train, x_test, y_test), out=tmp_path / "b", **given, seed=1)
+    other = mf.run((x_train[::-1], y_train, x_test, y_test), out=tmp_path / "c", **given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", MemfluenceWarning)
+        consistency.summarize(run, same, splits=2, permutations=0)
+        mf.compare(run, same)
+    for compared in (
+        lambda: consistency.summarize(run, other, splits=2, permutations=0),
+        lambda: mf.compare(run, other),
+    ):
+        with pytest.warns(MemfluenceWarning, match="have the same labels but other inputs"):
+            compared()
 
 
 def test_misuse(tmp_path: Path) -> None:

@@ -38,6 +38,15 @@ def test_counts_are_those_of_the_pairs_and_chance_those_of_the_permutations(tmp_
     assert draw(result).axes
 
 
+def test_the_first_bin_begins_where_pairs_are_selected(tmp_path: Path) -> None:
+    run = make_run(tmp_path)  # with pairs of influence 1
+    for infl, edges in ((0.15, [0.15, 0.175]), (0.16, [0.16, 0.175]), (0.975, [0.975, 1.0]), (1.0, [0.975, 1.0])):
+        table = histogram.summarize(run, infl=infl, permutations=2).table
+        assert [table["from"][0], table["to"][0]] == edges
+        assert table["pairs"].sum() == 4
+        assert table["pairs"].iloc[-1] == 4
+
+
 @pytest.mark.parametrize("permutations", [0, 1])
 def test_few_permutations_have_no_spread(tmp_path: Path, permutations: int) -> None:
     result = histogram.summarize(world_run(tmp_path, 100), permutations=permutations)

@@ -108,6 +108,22 @@ def test_counts_and_agreement_by_hand(tmp_path: Path) -> None:
     assert "200 networks, 200 linear models" in result.title
 
 
+@pytest.mark.parametrize("infl", [0.155, 0.5, 1.0])
+def test_agreement_is_that_of_the_threshold_asked_for(tmp_path: Path, infl: float) -> None:
+    rng = np.random.default_rng(3)
+    changed = arrays()
+    changed["test_correct"] ^= rng.random(changed["test_correct"].shape) < 0.3
+    run, linear = make_run(tmp_path / "network"), make_run(tmp_path / "linear", **changed)
+    found = last_layer.summarize(run, linear, NETWORK, infl=infl).numbers["pairs"]
+    for name, least in (("memorized", 0.25), ("any", -1.0)):
+        sides = [side.find_pairs(least, infl, permutations=0) for side in (run, linear)]
+        sets = [set(zip(one.train_index.tolist(), one.test_index.tolist())) for one in sides]
+        agreement = found[name]["agreement"]
+        assert agreement["threshold"] == infl
+        assert [agreement["network"], agreement["linear"]] == [len(one) for one in sets]
+        assert agreement["shared"] == len(sets[0] & sets[1])
+
+
 def test_bad_input(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run")
     other = make_run(tmp_path / "other", train_labels=np.arange(40) // 20)

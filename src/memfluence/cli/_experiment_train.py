@@ -1,5 +1,6 @@
 """Commands of experiments that train models of their own: `removal`, `utility`, `last-layer`."""
 
+import math
 from typing import Annotated, Any
 
 import typer
@@ -163,21 +164,23 @@ def utility(
     sets = {"test": "whole test set", "influenced": "influenced", "rest": "the rest"}
     columns = ("accuracy", "accuracy_without", "difference", "contribution")
     within = "within" if found["within_one_sd"] else "not within"
+    away = found["rest_in_standard_errors"]
+    known = away is not None and math.isfinite(away)
+    rest = f"; the rest of it is {away:.1f} standard errors from 0, which says more" if known else ""
     errors = ", ".join(
         f"{title} {number(100 * found[name]['contribution']['stderr'], 2)}" for name, title in sets.items()
     )
     conclude(
         done,
         json,
-        ("test examples", "n", "all kept %", "without S_h %", "lost %", "of the whole loss"),
+        ("test examples", "n", "all kept %", "without S_h %", "lost %", "contributes, points"),
         (
             (title, found[name]["examples"], *(percent(found[name][key]) for key in columns))
             for name, title in sets.items()
         ),
         "± is one standard deviation of one run (of a difference: of one run of each side, which are not paired);"
         f" standard errors of the losses: {errors}. What the influenced examples contribute is {within} one standard"
-        " deviation of the whole loss, as the paper states it; the rest of it is"
-        f" {number(found['rest_in_standard_errors'], 1)} standard errors from 0, which says more.",
+        f" deviation of the whole loss, as the paper states it{rest}.",
     )
 
 

@@ -1,18 +1,19 @@
 """`compare`: two results, each a run, a published file or a table of ours, or the summary of one alone."""
 
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from memfluence.errors import RunMismatchError
+from memfluence.errors import MemfluenceWarning, RunMismatchError
 from memfluence.exchange._agreeing import influence_curve, influence_of, memorization_curve, pair_set
 from memfluence.exchange.finding_again import FoundAgain, found_again
 from memfluence.exchange.published import Published, read_published
 from memfluence.findings.agreement import Agreement
 from memfluence.runs import Run, open_run
-from memfluence.store import RUN_FILE, locate
+from memfluence.store import RUN_FILE, locate, other_inputs
 
 __all__ = ["Comparison", "compare", "compared"]
 
@@ -118,6 +119,9 @@ def _check_same_data(left: Run | Published, right: Run | Published) -> None:
             raise RunMismatchError(
                 f"{left.path} and {right.path} are about different data: their {split} labels differ."
             )
+    runs = [side for side in (left, right) if isinstance(side, Run)]
+    if len(runs) == 2 and (sentence := other_inputs(runs[0].info, runs[1].info, (left.path, right.path))) is not None:
+        warnings.warn(sentence, MemfluenceWarning, stacklevel=4)
     sizes = [_n_train(side) for side in (left, right)]
     if None not in sizes and sizes[0] != sizes[1]:
         raise RunMismatchError(

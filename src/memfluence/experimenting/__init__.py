@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from memfluence import experiments
+from memfluence.errors import InputError
 from memfluence.experimenting._last_layer import LINEAR_AT_ONCE, do_last_layer
 from memfluence.experimenting._long_tail import do_long_tail
 from memfluence.experimenting._training import Training, begun, only, saved_plan
@@ -65,6 +66,8 @@ def _retrained(name: str, runs: list[Run], out: Path, training: Training, option
     """An experiment whose plan is made from one run, trained as that run was; without training, as it was planned."""
     run, module = only(runs, name), experiments.named(name)
     there = None if training.train else saved_plan(out, run, options)
+    if there is None and not training.train:
+        raise InputError(f"{out} has no models yet; run it without --no-train.")
     plan = module.plan(run, begun=begun(out), **options) if there is None else there
     trained = training.retrain(plan, run, out)
     result: Result = module.summarize(plan, trained.trials)

@@ -153,6 +153,12 @@ def _keep_plan(plan: Retraining, out: Path) -> None:
         differ = [name for name in names if there["settings"].get(name) != document["settings"].get(name)]
         if not differ and there["masks"] != document["masks"][: len(there["masks"])]:
             differ = ["masks"]
+        if grown := [name for name in differ if name.endswith("_from_trials")]:
+            before, now = (one["settings"].get(grown[0]) for one in (there, document))
+            raise RunMismatchError(
+                f"The models in {out} were planned from {before:,} trials of the run, which has {now:,} by now; read"
+                " them with --no-train, or train others in another directory (--out)."
+            )
         if differ:
             raise _another_plan(out, differ)
     content = (json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n").encode()

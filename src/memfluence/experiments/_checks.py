@@ -6,6 +6,7 @@ import numpy as np
 
 from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError
 from memfluence.runs import Run
+from memfluence.store import other_inputs
 
 __all__ = ["LEAST_TRIALS", "check_classes", "check_repeats", "check_same_data", "check_trials", "warn"]
 
@@ -25,14 +26,16 @@ def check_repeats(repeats: int) -> None:
         raise InputError(f"The 'repeats' parameter must be an integer >= 2, to give a spread. Got {repeats!r} instead.")
 
 
-def check_same_data(run: Run, other: Run) -> None:
-    """Refuse runs of different data: their labels say so, whatever the data are called."""
+def check_same_data(run: Run, other: Run, *, same_inputs: bool = True) -> None:
+    """Refuse runs of different data: their labels say so, whatever the data are called. Other inputs are a warning."""
     same = all(np.array_equal(ours, theirs) for ours, theirs in zip(run.label_codes, other.label_codes))
     if not same or list(run.info.dataset["classes"]) != list(other.info.dataset["classes"]):
         raise RunMismatchError(
             f"{run.path} and {other.path} were made from different data (their labels differ); compare runs of the"
             " same dataset."
         )
+    if same_inputs and (sentence := other_inputs(run.info, other.info, (run.path, other.path))) is not None:
+        warn(sentence)
 
 
 def check_classes(run: Run, kept: np.ndarray, which: str) -> list[str]:

@@ -73,12 +73,13 @@ def summarize(
     """
     for one in (run, linear):
         check_trials(one)
-    check_same_data(run, linear)
+    check_same_data(run, linear, same_inputs=False)  # those of the linear models are representations
     sides = {"network": (run, keep), "linear": (linear, None)}
     memorized = {name: side.estimate_memorization(kept).value for name, (side, kept) in sides.items()}
     estimates = {name: side.influence_estimates(kept) for name, (side, kept) in sides.items()}
     known = [~np.isnan(values) for values in memorized.values()]
     part = Part(memorized["network"], memorized["linear"], np.asarray(True), np.asarray(True))
+    levels = np.union1d(INFLUENCE, [infl])
     curves = {"memorization": agreement([part], MEMORIZATION)}
     for name, allowed in (
         ("influence of memorized", tuple(values >= mem for values in memorized.values())),
@@ -89,7 +90,7 @@ def summarize(
             estimates["linear"],
             (allowed[0], allowed[1]),
             *run.label_codes,
-            INFLUENCE,
+            levels,
             same_class=same_class,
         )
     stderr = _jackknifed(sides, mem)
@@ -105,7 +106,7 @@ def summarize(
         "pairs": {
             name: {
                 **_pairs(sides, least, infl, same_class),
-                "agreement": _counts_at(curves[curve], infl),
+                "agreement": {"threshold": infl, **_counts(curves[curve], int(np.searchsorted(levels, infl)))},
             }
             for name, curve, least in (("memorized", "influence of memorized", mem), ("any", "influence", -1.0))
         },
@@ -166,12 +167,6 @@ def _counts(found: Agreement, k: int = 0) -> dict[str, Any]:
         "jaccard": float(found.jaccard[k]),
         "average_difference": float(found.difference[k]),
     }
-
-
-def _counts_at(found: Agreement, threshold: float) -> dict[str, Any]:
-    """At the largest of the compared thresholds that is not above this one."""
-    k = max(0, int(np.searchsorted(found.thresholds, threshold, side="right")) - 1)
-    return {"threshold": float(found.thresholds[k]), **_counts(found, k)}
 
 
 def _table(curves: Mapping[str, Agreement]) -> "pd.DataFrame":

@@ -14,7 +14,7 @@ from memfluence.progress import duration
 from memfluence.reproducing._budget import Until, base_trials
 from memfluence.reproducing._subjects import Subject
 from memfluence.runs import Run, open_run
-from memfluence.store import write_whole
+from memfluence.store import is_run, write_whole
 
 __all__ = ["base_of", "prepared", "read_progress", "write_progress"]
 
@@ -49,6 +49,8 @@ def base_of(
         there = run if isinstance(run, Run) else open_run(run)
         return _with_data(there, how)
     if not how.train:
+        if not is_run(where / "base"):
+            raise InputError(f"{where} has no trials yet; run it without --no-train, and with a --budget.")
         return _with_data(open_run(where / "base"), how)
     clock.group = how.learner.group_size(how.dataset, how.device)
     wanted = read_progress(where).get("base_trials")

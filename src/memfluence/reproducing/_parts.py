@@ -16,7 +16,7 @@ from memfluence.progress import duration
 from memfluence.records import digest
 from memfluence.reproducing._base import read_progress, write_progress
 from memfluence.reproducing._budget import Until, more_repeats
-from memfluence.reproducing._subjects import LEAST, MOST, TRAINED, Subject
+from memfluence.reproducing._subjects import FEWEST, LEAST, MOST, TRAINED, Subject
 from memfluence.runs import Run, open_run
 from memfluence.store import RUN_FILE
 
@@ -25,7 +25,6 @@ __all__ = ["Parts"]
 NO_TIME = "There was not enough time for it; the same command goes on."
 UNFINISHED = "Not all of its models are trained yet; the same command goes on."
 RESAMPLES = 10  # for the spread of the number of pairs
-FEWEST = 20  # trials of the other network
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +94,9 @@ class Parts:
         if part == "architectures":
             other = self._other()
             if other is None:
-                raise InputError(f"There are no {FEWEST} trials of another network to compare with (part second).")
+                raise InputError(
+                    f"There are no {FEWEST['second']} trials of another network to compare with (part second)."
+                )
             levels = {"mem": self.mem, "infl": self.infl}
             return self._experiment("consistency", self.base, other, part=part, any_class=False, **levels), True
         if part not in TRAINED:
@@ -167,7 +168,7 @@ class Parts:
         there = self.second_run
         if there is None and (self.where / "second" / RUN_FILE).is_file():
             there = open_run(self.where / "second")
-        return there if there is not None and len(there.store.scan().numbers) >= FEWEST else None
+        return there if there is not None and len(there.store.scan().numbers) >= FEWEST["second"] else None
 
     def trained_runs(self) -> list[Run]:
         """The base, the other network's run, and the models of parts that have a result or have begun."""

@@ -8,6 +8,7 @@ from memfluence.errors import InputError
 
 __all__ = [
     "ARCHITECTURES",
+    "FEWEST",
     "LEAST",
     "MOST",
     "PARTS",
@@ -24,6 +25,7 @@ __all__ = [
 TRAINED = ("removal", "utility", "last-layer", "second", "long-tail")
 PARTS = (*TRAINED, "histogram", "consistency", "architectures", "thresholds", "examples", "pairs")
 LEAST = {"removal": 5, "utility": 20, "last-layer": 1000}  # repeats, repeats a side, linear models: done first
+FEWEST = {"removal": 2, "utility": 2, "last-layer": 20, "second": 20}  # that say anything
 MOST = {"removal": 20, "utility": 50}  # repeats that are worth having, if there is time left
 
 
@@ -89,8 +91,9 @@ def chosen_parts(subject: Subject, only: str | None) -> dict[str, int | None]:
         name, equals, count = text.partition("=")
         if name not in allowed:
             raise InputError(f"There is no part {name!r} of this; there are {', '.join(allowed)}.")
-        counted = ("removal", "utility", "last-layer", "second")
-        if equals and (not count.isdigit() or name not in counted):
-            raise InputError(f"A number of models follows one of {', '.join(counted)}, as removal=10. Got {text!r}.")
+        if equals and (not count.isdigit() or name not in FEWEST):
+            raise InputError(f"A number of models follows one of {', '.join(FEWEST)}, as removal=10. Got {text!r}.")
+        if equals and int(count) < FEWEST[name]:
+            raise InputError(f"The part {name} takes a number from {FEWEST[name]} on. Got {text!r}.")
         found[name] = int(count) if equals else None
     return {part: found[part] for part in allowed if part in found}

@@ -8,7 +8,7 @@ from memfluence.store.checkpoints import CheckpointFiles, StoredCheckpoint
 from memfluence.store.importing import Imported, Labels, import_trials
 from memfluence.store.locations import Location, Uri, folder_for, locate, refuse_uri
 from memfluence.store.rows import Rows, join_rows
-from memfluence.store.run_file import FORMAT, RUN_FILE, RunInfo, differences, is_run, segment_columns
+from memfluence.store.run_file import FORMAT, RUN_FILE, RunInfo, differences, is_run, other_inputs, segment_columns
 from memfluence.store.segments import DamagedSegmentError
 from memfluence.store.store import Damage, Scan, TrialStore
 from memfluence.store.trials_file import TrialsFile, write_trials_file
@@ -39,6 +39,7 @@ __all__ = [
     "is_run",
     "join_rows",
     "locate",
+    "other_inputs",
     "pack",
     "read_columns",
     "refuse_uri",

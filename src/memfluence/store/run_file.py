@@ -1,7 +1,7 @@
 """`run.json`: what a run is. Written when the run is created; afterwards only its number of trials may grow."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -179,3 +179,18 @@ def _leaves(there: Any, now: Any, path: str = "") -> list[tuple[str, str, str]]:
     if there == now:
         return []
     return [(path, shortened(there), shortened(now))]
+
+
+def other_inputs(first: RunInfo, second: RunInfo, paths: Sequence[Location]) -> str | None:
+    """A sentence about two runs with the same labels and other inputs; None where those are the same or not known.
+
+    It is no error: the same pictures may be stored in two forms. Of imported trials only the labels may be known.
+    """
+    if any(str(info.dataset["name"]).startswith("labels of ") for info in (first, second)):
+        return None
+    if first.dataset["fingerprint"] == second.dataset["fingerprint"]:
+        return None
+    return (
+        f"{paths[0]} and {paths[1]} have the same labels but other inputs; unless these are the same examples in"
+        " another form, the comparison says nothing."
+    )
