@@ -72,7 +72,10 @@ def _key(figure: "Figure", legend: tuple[list[Any], list[str]], *, dotted: bool,
     if dotted:
         handles, labels = [*handles, Line2D([], [], color=SOFT, linestyle=":")], [*labels, "pairs of any two classes"]
     if chance:
-        handles, labels = [*handles, Line2D([], [], color=GREY, linestyle="--")], [*labels, "by chance: permuted masks"]
+        handles, labels = (
+            [*handles, Line2D([], [], color=GREY, linestyle="--")],
+            [*labels, "by chance: permuted masks, pairs of one class"],
+        )
     figure.legend(handles, labels, loc="outside lower left", ncols=2, frameon=False, fontsize=7)
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memfluence.experiments import Result
+from memfluence.experiments.histogram import STRONG
 from memfluence.report._wording import approximate, count, percent
 from memfluence.report.experiments._panels import BLUE, GREY, INK, SOFT, panels, panels_tidy
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["draw"]
 
-WIDTH = 5.2
+WIDTH = 6.2
 
 
 def draw(result: Result) -> "Figure":
@@ -36,26 +37,17 @@ def draw(result: Result) -> "Figure":
     panel.set_xlabel("influence")
     panel.set_ylabel("pairs (log scale)")
     panel.yaxis.set_major_formatter(lambda value, _: count(value))
-    panel.legend(frameon=False, fontsize=7, loc="upper right")
+    panel.legend(frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1, 1), borderaxespad=0)
     said = [
         f"{count(numbers['pairs'])} pairs"
         + (f", {approximate(by_chance['mean'])} by chance" if by_chance["n"] else ""),
         f"{count(numbers['train_examples'])} training examples",
         f"{count(numbers['test_examples'])} test examples ({percent(numbers['test_share'], 2)})",
         f"{count(numbers['single_test_examples'])} of them in one pair only",
-        f"{percent(numbers['share_below_strong'], 1)} of influences below 0.4",
     ]
-    panel.text(
-        0.985,
-        0.76,
-        "\n".join(said),
-        transform=panel.transAxes,
-        ha="right",
-        va="top",
-        color=SOFT,
-        fontsize=7,
-        linespacing=1.4,
-        bbox={"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 2},
-    )
+    if result.settings["infl"] < STRONG:
+        said.append(f"{percent(numbers['share_below_strong'], 1)} of influences below {STRONG:g}")
+    text = "\n".join(said)
+    panel.text(1.02, 0.78, text, transform=panel.transAxes, va="top", color=SOFT, fontsize=7, linespacing=1.5)
     panels_tidy(axes)
     return figure

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 __all__ = ["draw"]
 
 # Inches: a picture, between pictures, between sets, the text above a picture, a class's name, head and margin.
-PICTURE, GAP, SET, TEXT, NAME, HEAD, MARGIN = 0.56, 0.06, 0.3, 0.15, 0.19, 0.5, 0.1
+PICTURE, GAP, SET, TEXT, NAME, HEAD, MARGIN = 0.56, 0.06, 0.3, 0.15, 0.19, 0.65, 0.1
+COLOURS = "Orange: memorization; blue: influence on the test example (grey: below the threshold)"
 
 
 def draw(result: Result) -> "Figure":
@@ -28,8 +29,8 @@ def draw(result: Result) -> "Figure":
     deepest = max(first + count for (_, first), count in zip(places, rows))
     figure = new_canvas(max(2 * MARGIN + places[-1][0] + width, 6.4), HEAD + deepest * row + 0.05)
     height = figure.get_figheight()
-    write(figure, MARGIN, height - 0.07, result.title, SOFT)
-    write(figure, MARGIN, height - 0.22, _what(result), SOFT)
+    for line, text in enumerate((result.title, _which(result), COLOURS)):
+        write(figure, MARGIN, height - 0.07 - 0.15 * line, text, SOFT)
     for (left, first), own in zip(places, of_sets):
         for number, (train, pairs) in enumerate(own.groupby("train_index", sort=False), start=first):
             x, top = MARGIN + left, height - HEAD - number * row
@@ -49,11 +50,8 @@ def draw(result: Result) -> "Figure":
     return figure
 
 
-def _what(result: Result) -> str:
+def _which(result: Result) -> str:
     shown = result.numbers["shown_train_examples"]
-    spread = (
-        f"{SETS} sets of {EACH} training examples, spread evenly over the order of their highest influence"
-        if shown == SETS * EACH
-        else f"{shown} training examples, in the order of their highest influence"
-    )
-    return f"{spread}. Orange: memorization; blue: influence on the test example (grey: below the threshold)"
+    if shown == SETS * EACH:
+        return f"{SETS} sets of {EACH} training examples, spread evenly over the order of their highest influence"
+    return f"{shown} training examples, in the order of their highest influence"

@@ -34,6 +34,6 @@ def draw(result: Result) -> "Figure":
     lower.set_xlabel("removed: memorization at or above")
     lower.set_ylabel("data left (%)")
     upper.set_ylabel("test accuracy (%)")
-    upper.legend(frameon=False, loc="lower right", fontsize=7)
+    upper.legend(frameon=False, loc="best", fontsize=7)
     panels_tidy(axes)
     return figure

@@ -33,6 +33,6 @@ def draw(result: Result) -> "Figure":
         panel.set_ylim(0, 1.02)
         panel.set_xlabel(f"{quantity} at or above")
         panel.set_ylabel("Jaccard index")
-        panel.legend(frameon=False, fontsize=7, loc="center right")
+        panel.legend(frameon=False, fontsize=7, loc="best")
     panels_tidy(axes)
     return figure
