@@ -104,7 +104,8 @@ def _made_with(parts: Parts) -> str:
 
 NOTE = (
     "± is one standard deviation over models (for consistency: over draws of trials), or, marked (se), a standard error"
-    " over trials. n is the number of models behind a number (of draws of trials, for consistency). Reasons follow from"
+    " over trials; those of counts are rather too large, since parts of the trials are noisier than all of them. n is"
+    " the number of models behind a number (of draws of trials, for consistency). Reasons follow from"
     " the runs themselves: data, network, numbers of trials and what permuted masks give. A difference within two"
     " standard errors of both sides is none (for consistency: within one standard deviation; within 5% where neither"
     " has a spread). The paper does not say what its ± is; here it is taken for that of one run."
