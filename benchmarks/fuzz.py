@@ -2,8 +2,9 @@
 
     python benchmarks/fuzz.py --inputs 20000 --seed 0
 
-Six kinds of file: segments (with the labels and the index of a run), run.json (with a run's other JSON files), .npz
-(datasets, trials to import, the authors' release), IDX, CIFAR's pickles, and PNG. Each input begins as one of several
+Seven kinds of file: segments (with the labels and the index of a run), run.json (with a run's other JSON files), .npz
+(datasets, trials to import, the authors' release), IDX, CIFAR's pickles, PNG, and tables of scores and pairs that
+`compare` reads (Parquet, CSV, .npz). Each input begins as one of several
 small valid ones in the real format (under 50 kB) and is harmed: in its structure, such as a size in a header, an
 instruction of a pickle or a value in JSON, with checksums, digests and lengths set right so that the parser gets to see
 it; or in its bytes. It is then read as the public functions read it: a run is opened, asked for its status, scores and
@@ -42,7 +43,7 @@ from typing import Any
 SECONDS = 10.0  # for one input
 PER_PROCESS = 4000
 COMMAND_EACH = 500
-KINDS = ("segment", "run.json", "npz", "idx", "pickle", "png")
+KINDS = ("segment", "run.json", "npz", "idx", "pickle", "png", "table")
 UNPREPARED = 71  # what a process ends with that never came to its first input
 SAVED = 3  # inputs for each distinct finding
 
@@ -58,8 +59,10 @@ def kind_of(name: str) -> Any:
         from fuzzing.idx import IdxFiles as Chosen
     elif name == "pickle":
         from fuzzing.pickles import Pickles as Chosen
-    else:
+    elif name == "png":
         from fuzzing.pictures import Pictures as Chosen
+    else:
+        from fuzzing.tables import Tables as Chosen
     return Chosen()
 
 

@@ -25,7 +25,7 @@ from memfluence.designs import make
 from memfluence.errors import MemfluenceError
 from memfluence.records import Kind
 
-__all__ = ["Archives"]
+__all__ = ["HARMS", "Archives", "zipped"]
 
 Arrays = dict[str, np.ndarray]
 _FILES = {"npz": "data.npz", "trials": "trials.npz", "release": "release/run-0/aux_arrays.npz"}
@@ -36,7 +36,7 @@ class Archives:
         self._arrays = [("npz", arrays) for arrays in _datasets()] + [("trials", arrays) for arrays in _trials()]
         self._arrays.append(("release", _release()))
         self._whole = [
-            (how, _zipped(arrays, compression))
+            (how, zipped(arrays, compression))
             for how, arrays in self._arrays
             for compression in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
         ]
@@ -62,8 +62,8 @@ class Archives:
                 text = json.dumps(run, ensure_ascii=True)
                 arrays["run"] = np.asarray(text) if chance.random() < 0.9 else np.asarray([text, text])
             else:
-                chance.choice(_HARMS)(arrays, name, chance)
-        return Case(_files(how, _zipped(arrays, compression)), how)
+                chance.choice(HARMS)(arrays, name, chance)
+        return Case(_files(how, zipped(arrays, compression)), how)
 
     def read(self, folder: Path, how: str) -> list[str]:
         if how == "npz":
@@ -86,7 +86,7 @@ class Archives:
 
 
 def _files(how: str, content: bytes) -> dict[str, bytes]:
-    labels = {"labels.npz": _zipped(_datasets()[0], zipfile.ZIP_STORED)} if how == "release" else {}
+    labels = {"labels.npz": zipped(_datasets()[0], zipfile.ZIP_STORED)} if how == "release" else {}
     return {_FILES[how]: content, **labels}
 
 
@@ -179,7 +179,7 @@ def _npy(values: np.ndarray) -> bytes:
     return content.getvalue()
 
 
-def _zipped(arrays: Arrays, compression: int) -> bytes:
+def zipped(arrays: Arrays, compression: int) -> bytes:
     return _archive({f"{name}.npy": _npy(values) for name, values in arrays.items()}, compression)
 
 
@@ -346,7 +346,7 @@ def _bomb(arrays: Arrays, name: str, chance: random.Random) -> None:
         _another_value(arrays, name, chance)
 
 
-_HARMS = (
+HARMS = (
     _another_array,
     _another_array,
     _another_value,

@@ -18,9 +18,9 @@ from fuzzing.case import Case
 from fuzzing.runs import ask, seed_runs
 from memfluence.store._arrow import content_digest
 
-__all__ = ["Segments"]
+__all__ = ["HARMS", "WRITINGS", "Segments", "bytewise_parquet", "written"]
 
-_WRITINGS: tuple[dict[str, Any], ...] = (
+WRITINGS: tuple[dict[str, Any], ...] = (
     {"compression": "zstd", "write_page_checksum": True},
     {"compression": "none"},
     {"compression": "zstd"},
@@ -42,7 +42,7 @@ class Segments:
             for name, content in run.items()
             if name.endswith(".parquet")
         }
-        self._written = {key: [_written(table, how) for how in _WRITINGS] for key, table in self._tables.items()}
+        self._written = {key: [written(table, how) for how in WRITINGS] for key, table in self._tables.items()}
 
     def harmed(self, chance: random.Random) -> Case:
         number = chance.randrange(len(self._runs))
@@ -74,8 +74,8 @@ class Segments:
             return _swollen(self._tables[number, name], chance)
         table = self._tables[number, name]
         for _ in range(chance.choice((1, 1, 2))):
-            table = chance.choice(_HARMS)(table, chance)
-        return _written(table, chance.choice(_WRITINGS))
+            table = chance.choice(HARMS)(table, chance)
+        return written(table, chance.choice(WRITINGS))
 
     def read(self, folder: Path, how: str) -> list[str]:
         return ask(folder)
@@ -84,7 +84,7 @@ class Segments:
         return [*chance.choice((("status",), ("verify",), ("scores",), ("pairs",), ("status", "--json"))), str(folder)]
 
 
-def _written(table: pa.Table, how: dict[str, Any]) -> bytes:
+def written(table: pa.Table, how: dict[str, Any]) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, **{"use_dictionary": False, "write_statistics": ["trial"], **how})
     return bytes(sink.getvalue().to_pybytes())
@@ -126,7 +126,7 @@ def _swollen(table: pa.Table, chance: random.Random) -> bytes:
             values = pa.array(np.zeros(rows)).cast(kind)
         columns[field.name] = values
     swollen = pa.table(columns).replace_schema_metadata(table.schema.metadata)
-    content = _written(swollen, {"compression": "zstd", "use_dictionary": ["host", "device"]})
+    content = written(swollen, {"compression": "zstd", "use_dictionary": ["host", "device"]})
     if chance.random() < 0.7:
         return content
     return _claiming(content, chance)
@@ -159,7 +159,7 @@ def _harmed_index(content: bytes, chance: random.Random) -> bytes:
         table = pq.ParquetFile(pa.BufferReader(inside)).read(use_threads=False)
         text = table.schema.metadata[b"index"]
         harmed = bytewise(text, chance) if chance.random() < 0.5 else text.replace(*_swap(chance))
-        inside = _written(table.replace_schema_metadata({"index": harmed}), _WRITINGS[1])
+        inside = written(table.replace_schema_metadata({"index": harmed}), WRITINGS[1])
     else:
         inside = bytewise_parquet(inside, chance, [inside])
     return (content_digest(inside).encode() if chance.random() < 0.9 else content[:32]) + inside
@@ -327,7 +327,7 @@ def _padding(table: pa.Table, chance: random.Random) -> pa.Table:
     return _replaced(table, at, pa.array([fill() for _ in range(table.num_rows)], pa.binary(width)))
 
 
-_HARMS: tuple[Callable[[pa.Table, random.Random], pa.Table], ...] = (
+HARMS: tuple[Callable[[pa.Table, random.Random], pa.Table], ...] = (
     *(_other_values, _other_values, _other_type, _other_type, _with_nulls, _other_rows, _many_rows),
     *(_other_columns, _other_metadata, _padding),
 )

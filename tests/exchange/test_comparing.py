@@ -190,7 +190,7 @@ def test_tables_of_other_data_and_other_tables_are_refused(tmp_path: Path, both:
         ("1 training examples of .* have another label", RunMismatchError, pairs | {"label": labels[[4]]}),
         ("names examples that .* does not have", RunMismatchError, pairs | {"train_index": [20]}),
         ("an index below 0", InputError, pairs | {"test_index": [-1]}),
-        ("no number", InputError, pairs | {"influence": [np.inf]}),
+        ("numbers beyond 1e", InputError, pairs | {"influence": [np.inf]}),
         ("no table of scores or pairs", InputError, {"a": [1], "b": [2]}),
     ):
         for ending in ("csv", "parquet"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 FUZZ = Path(__file__).parent.parent.parent / "benchmarks" / "fuzz.py"
-KINDS = ["segment", "run.json", "npz", "idx", "pickle", "png"]
+KINDS = ["segment", "run.json", "npz", "idx", "pickle", "png", "table"]
 
 
 @pytest.mark.timeout(7200)

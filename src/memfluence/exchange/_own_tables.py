@@ -1,5 +1,6 @@
 """Tables that `memfluence scores --out` and `pairs --out` wrote, read back from CSV, Parquet or NPZ."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,11 +10,12 @@ from memfluence.errors import InputError, one_line
 from memfluence.npzfiles import open_npz
 from memfluence.store import read_columns
 
-__all__ = ["TABLES", "read_own_table"]
+__all__ = ["TABLES", "as_estimates", "read_own_table"]
 
 SCORES = ("index", "label", "memorization")  # columns that a table of scores has, among others
 PAIRS = ("train_index", "test_index", "label", "influence", "memorization")
 _MAY_LACK = ("memorization",)  # no estimate: all trials kept the example, or none did
+_LARGEST = 1e100
 _KINDS = {"label": ("fiubU", "labels"), "influence": ("fiu", "numbers"), "memorization": ("fiu", "numbers")}
 
 
@@ -32,7 +34,21 @@ def read_own_table(path: Path) -> dict[str, np.ndarray]:
             raise InputError(f"{path}: the column {name!r} must hold {what}. Got {values.dtype} instead.")
         if kinds == "iu" and values.min(initial=0) < 0:
             raise InputError(f"{path}: the column {name!r} has an index below 0.")
+        if name in ("influence", "memorization"):
+            columns[name] = as_estimates(values, f"{path}: the column {name!r}")
     return columns
+
+
+def as_estimates(values: np.ndarray, what: str) -> np.ndarray:
+    """Numbers in the type that they have, but none longer than float64, in which we calculate.
+
+    Those of margins may be larger than 1, but not by so much that sums fail.
+    """
+    with np.errstate(over="ignore"):
+        doubles = values.astype(np.float64)
+    if (np.abs(doubles) > _LARGEST).any():
+        raise InputError(f"{what} has numbers beyond {_LARGEST:g}.")
+    return doubles if values.dtype.itemsize > 8 else values
 
 
 def _chosen(names: Sequence[str]) -> Sequence[str]:
@@ -58,8 +74,10 @@ def _csv(path: Path) -> dict[str, np.ndarray]:
 
     try:
         empty = {name: [""] for name in _MAY_LACK}
-        table = pd.read_csv(path, encoding="utf-8", index_col=False, keep_default_na=False, na_values=empty)
-    except (ValueError, OSError) as error:  # pandas' other errors are ValueErrors
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # more cells than the header has would be lost
+            table = pd.read_csv(path, encoding="utf-8", index_col=False, keep_default_na=False, na_values=empty)
+    except (ValueError, OSError, pd.errors.ParserWarning) as error:  # pandas' other errors are ValueErrors
         raise InputError(f"{path} cannot be read as a UTF-8 CSV with a header ({one_line(str(error))}).") from error
     found = {name: table[name].to_numpy() for name in _chosen(list(table.columns))}
     return {name: values.astype(str) if values.dtype.kind not in "fiub" else values for name, values in found.items()}

@@ -16,7 +16,7 @@ import numpy as np
 
 from memfluence.errors import InputError
 from memfluence.estimators import class_members
-from memfluence.exchange._own_tables import TABLES, read_own_table
+from memfluence.exchange._own_tables import TABLES, as_estimates, read_own_table
 from memfluence.findings.pairs import summary_of
 from memfluence.npzfiles import NpzFile, npz_bytes, open_npz
 from memfluence.runs import Run
@@ -144,7 +144,7 @@ def _numbers(file: NpzFile, name: str, path: Path) -> np.ndarray:
     values = file.read(name)
     if values.dtype.kind not in "fiu":
         raise InputError(f"{path}: {name!r} must hold numbers. Got {values.dtype} instead.")
-    return values
+    return as_estimates(values, f"{path}: {name!r}")
 
 
 def export_published(
