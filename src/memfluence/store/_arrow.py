@@ -108,9 +108,12 @@ class ParquetContent:
 def read_columns(
     path: Path, choose: Callable[[Sequence[str]], Sequence[str]], may_lack: Sequence[str] = ()
 ) -> dict[str, np.ndarray]:
-    """Those columns of a Parquet file that `choose` takes from all their names; see `ParquetContent`."""
+    """Those columns of a Parquet file that `choose` takes from all their names: numbers and texts; `ParquetContent`."""
     with ParquetContent(read_bytes(path)) as content:
         chosen = choose(content.schema.names)
+        for name in chosen:
+            if content.schema.field(name).type.id == pa.binary(1).id:
+                raise pa.ArrowInvalid(f"its column {name!r} holds bytes")
         table = content.read(chosen, may_lack)
         return {name: as_array(table.column(name)) for name in chosen}
 
