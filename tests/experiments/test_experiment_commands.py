@@ -60,10 +60,13 @@ def test_experiments_of_a_run(name: str, shell: Shell, run: str) -> None:
 
 def test_the_long_tail_needs_no_run(shell: Shell) -> None:
     small = ("--exponents", "1", "--subpopulations", "30", "--sizes", "60,40", "--trials", "32", "--repeats", "2")
-    shown = shell("experiment", "long-tail", *small, "--epochs", "1,4", "--quiet")
+    limits = ("--epochs", "1,4", "--clips", "0.1", "--noises", "0.5,2", "--noise-clip", "3")
+    shown = shell("experiment", "long-tail", *small, *limits, "--quiet")
     assert "explained" in shown
     found = json.loads(Path("runs/long-tail/long-tail.json").read_text())
     assert [one["n_train"] for one in found["numbers"]["worlds"]] == [60, 40]
+    limited = [(one["clip"], one["noise"]) for one in found["numbers"]["clipping"]]
+    assert limited == [(0, 0), (0.1, 0), (3, 0), (3, 0.5), (3, 2)]
 
 
 def test_the_only_example_of_a_class_may_be_removed(shell: Shell) -> None:

@@ -12,6 +12,7 @@ from memfluence.errors import InputError, MemfluenceWarning
 from memfluence.experiments import long_tail
 
 SMALL = {"exponents": [1.0, 1.5], "subpopulations": [40], "sizes": [80], "trials": 60, "repeats": 2}
+ONE = SMALL | {"exponents": [1.0], "epochs": [20], "clips": [], "noises": []}  # world, and no limits
 
 
 def nearest(x: np.ndarray, y: np.ndarray, seed: int):  # type: ignore[no-untyped-def]
@@ -60,7 +61,10 @@ def test_one_example_explains_all_errors_where_it_alone_decides() -> None:
 
 
 def test_what_is_lost_is_the_share_of_singletons_but_for_chance(tmp_path: Path) -> None:
-    with pytest.warns(MemfluenceWarning, match="Early stopping is left out"):
+    with (
+        pytest.warns(MemfluenceWarning, match="Early stopping is left out"),
+        pytest.warns(MemfluenceWarning, match="Clipping and noise are left out"),
+    ):
         result = mf.experiment("long-tail", out=tmp_path / "out", learner=nearest, progress=False, **SMALL)
     assert [one["varied"] for one in result.numbers["worlds"]] == ["base", "exponent"]
     for one, world in zip(result.numbers["worlds"], long_tail.plan(**SMALL).worlds):
@@ -83,12 +87,12 @@ def test_what_is_lost_is_the_share_of_singletons_but_for_chance(tmp_path: Path) 
         assert memorized["1"] > 0.6
         assert memorized["21+"] == pytest.approx(0, abs=0.02)
         assert one["explained"] > 0.7
+    assert result.numbers["early_stopping"] == result.numbers["clipping"] == []
     assert (tmp_path / "out" / "long-tail.png").exists()
 
 
 def test_early_stopping_gives_a_point_for_each_number_of_epochs(tmp_path: Path) -> None:
-    small = SMALL | {"exponents": [1.0]}
-    result = mf.experiment("long-tail", out=tmp_path, epochs=[1, 20], progress=False, **small)
+    result = mf.experiment("long-tail", out=tmp_path, progress=False, **ONE | {"epochs": [1, 20]})
     first, last = result.numbers["early_stopping"]
     assert (first["epochs"], last["epochs"]) == (1, 20)
     assert last["singletons"]["mean"] > first["singletons"]["mean"]
@@ -98,10 +102,48 @@ def test_early_stopping_gives_a_point_for_each_number_of_epochs(tmp_path: Path) 
     assert last["lost"]["test"]["mean"] == 0.0
 
 
+def test_clipping_and_noise_are_compared_with_models_without(tmp_path: Path) -> None:
+    given = ONE | {"epochs": [30], "clips": [0.01, 1e6], "noises": [5.0], "noise_clip": 3.0}
+    result = mf.experiment("long-tail", out=tmp_path, progress=False, **given)
+    found = {(one["clip"], one["noise"]): one for one in result.numbers["clipping"]}
+    assert list(found) == [(0.0, 0.0), (0.01, 0.0), (3.0, 0.0), (1e6, 0.0), (3.0, 5.0)]
+    free = found[0.0, 0.0]
+    (whole,) = result.numbers["early_stopping"]  # 30 epochs, the learner's default: the same models
+    assert free["lost"]["test"]["mean"] == 0.0
+    for name in ("singletons", "test_once", "test_often", "test"):
+        assert found[1e6, 0.0][name] == free[name] == whole[name]  # clipped where no gradient is: the same models
+        for strong in ((0.01, 0.0), (3.0, 5.0)):
+            lost = found[strong]["lost"][name]
+            assert lost["mean"] == pytest.approx(free[name]["mean"] - found[strong][name]["mean"])
+            assert lost["mean"] > 0.1
+            assert lost["n"] == 2
+    (world,) = (one for one in tmp_path.iterdir() if one.is_dir())
+    assert mf.open(world / "clip-3-noise-5").info.learner["settings"]["noise"] == 5.0  # type: ignore[index]
+    assert (tmp_path / "long-tail.png").exists()
+
+
+def test_clipping_alone_is_drawn_without_noise(tmp_path: Path) -> None:
+    result = mf.experiment("long-tail", out=tmp_path, progress=False, **ONE | {"trials": 32, "clips": [1.0]})
+    assert [one["clip"] for one in result.numbers["clipping"]] == [0.0, 1.0]
+    assert (tmp_path / "long-tail.png").exists()
+
+
+def test_a_learner_without_clipping_is_stopped_early_all_the_same(tmp_path: Path) -> None:
+    given = ONE | {"trials": 32, "epochs": [1, 2], "clips": [1.0], "learner": "linear"}
+    settings = {"normalization": "subset", "batch": "40", "epochs": "2", "schedule": "constant"}
+    with pytest.warns(MemfluenceWarning, match="Clipping and noise are left out: linear@paper has no setting 'clip'"):
+        result = mf.experiment("long-tail", out=tmp_path, settings=settings, progress=False, **given)
+    assert [one["epochs"] for one in result.numbers["early_stopping"]] == [1, 2]
+    assert result.numbers["clipping"] == []
+
+
 def test_bad_input(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="'trials'"):
         long_tail.plan(trials=5)
     with pytest.raises(InputError, match="at least one Zipf exponent"):
         long_tail.plan(exponents=[])
+    for name, value in (("clips", [1.0, 0.0]), ("noises", [-1.0]), ("noise_clip", 0.0), ("clips", [float("inf")])):
+        with pytest.raises(InputError, match=f"'{name}' parameter must be finite and above 0"):
+            long_tail.plan(**{name: value})  # type: ignore[arg-type]
     with pytest.raises(InputError, match="makes its own data"):
         mf.experiment("long-tail", dataset="digits", out=tmp_path)

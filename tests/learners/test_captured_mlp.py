@@ -337,6 +337,7 @@ def test_finite_names_the_models_that_diverged() -> None:
         pytest.param({"precision": "bfloat16"}, (-10, 10), [28, 28], CPU, True, False, id="a CPU, asked for"),
         pytest.param({}, None, [28, 28], GPU, True, False, id="each model has a scale of its own"),
         pytest.param({"precision": "float32"}, (-10, 10), [28, 28], GPU, True, False, id="float32 asked for"),
+        pytest.param({"clip": 1.0}, (-10, 10), [28, 28], GPU, True, False, id="clipping"),
         pytest.param({}, (-10, 10), [28, 27], GPU, True, False, id="two sizes"),
         pytest.param({}, (-10, 10), [0, 0], GPU, True, False, id="nothing kept"),
         pytest.param({}, (-10, 10), [28, 28], GPU, False, False, id="an older GPU"),

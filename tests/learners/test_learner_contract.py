@@ -22,6 +22,9 @@ from memfluence.records import Failure
 USER_FILE = Path(__file__).parent / "user_learners.py"
 LEARNERS = {
     "mlp": lambda: resolve("mlp", {"hidden": "16", "epochs": "40", "batch": "8", "rate": "0.05"}),
+    "mlp with clipping and noise": lambda: resolve(
+        "mlp", {"hidden": "16", "epochs": "40", "batch": "8", "rate": "0.05", "clip": "1", "noise": "0.3"}
+    ),
     # A network without convolutions, for features; `test_network_learner` has one with them.
     "network": lambda: Network("linear", "linear", Recipe(epochs=20, batch=8, rate=0.05, normalization="subset")),
     "networks at once": lambda: Network(

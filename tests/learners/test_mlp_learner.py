@@ -289,10 +289,18 @@ def test_refuses_settings_out_of_range(settings: dict[str, Any], message: str) -
 
 def test_identity_leaves_out_the_group_size_alone() -> None:
     assert MLP(models_at_once=4).describe() == MLP().describe()
-    for changed in (MLP(hidden=(64,)), MLP(epochs=5), MLP(batch=32), MLP(rate=0.2), MLP(momentum=0.5)):
+    for changed in (MLP(hidden=(64,)), MLP(epochs=5), MLP(batch=32), MLP(rate=0.2), MLP(momentum=0.5), MLP(clip=1.0)):
         assert changed.describe() != MLP().describe()
+    assert MLP(clip=1.0, noise=0.5).describe() != MLP(clip=1.0).describe()
     assert MLP(hidden=[8, 4]).hidden == (8, 4)  # type: ignore[arg-type]
     assert MLP(models_at_once=4).group_size(clouds(), "cpu") == 4
+
+
+def test_settings_that_came_later_do_not_change_who_it_is() -> None:
+    """A run of an mlp without clipping goes on, and its trials are joined with those of older versions."""
+    known = {"hidden": [128], "epochs": 30, "batch": 64, "rate": 0.1, "momentum": 0.9, "precision": "auto"}
+    assert MLP().describe() == {"name": "mlp", "settings": known}
+    assert MLP(clip=2.0).describe() == {"name": "mlp", "settings": known | {"clip": 2.0}}
 
 
 def test_trains_with_one_thread_and_gives_the_others_back() -> None:

@@ -1,6 +1,7 @@
 """From one command to one report: small, stopped, out of time, resumed, and refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,23 @@ def test_one_call_leaves_one_report(tmp_path: Path) -> None:
     assert small(tmp_path / "out") == found  # nothing is done twice
     assert [sorted((store / "trials").iterdir()) for store in stores] == before
     assert small(tmp_path / "out", trials=None, train=False) == found
+
+
+def test_the_theory_has_its_own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = {"exponents": [1.0], "subpopulations": [40], "sizes": [80], "trials": 32, "repeats": 2}
+    limits = {"epochs": [1, 30], "clips": [0.1], "noises": [1.0]}
+    monkeypatch.setitem(SUBJECTS, "digits", replace(SUBJECTS["digits"], long_tail=one | limits))
+    found = small(tmp_path / "out", only="long-tail")
+    text = (tmp_path / "out" / "reproduction.md").read_text()
+    assert "have a mean memorization of" in text
+    assert "with gradients clipped at 5 and noise of 1 times that, " in text
+    assert (tmp_path / "out" / "reproduction" / "long-tail.png").stat().st_size < 150_000
+    kept = tmp_path / "out" / "long-tail" / "long-tail.json"
+    older = json.loads(kept.read_text())
+    del older["numbers"]["clipping"]  # as results were before there was clipping
+    kept.write_text(json.dumps(older))
+    assert small(tmp_path / "out", only="long-tail")["missing"] == found["missing"] == {}
+    assert "gradients" not in (tmp_path / "out" / "reproduction.md").read_text()
 
 
 def test_a_run_that_is_there_is_used(tmp_path: Path) -> None:

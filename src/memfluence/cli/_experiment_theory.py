@@ -18,6 +18,13 @@ def long_tail(
     trials: Annotated[int, typer.Option(help="Models for memorization in each world.")] = 300,
     repeats: Annotated[int, typer.Option(help="Models for each accuracy.")] = 20,
     epochs: Annotated[str, typer.Option(metavar="LIST", help="When to stop early.")] = "1,2,3,5,8,12,20,30",
+    clips: Annotated[
+        str, typer.Option(metavar="LIST", help="Norms at which the gradient of each example is clipped.")
+    ] = "0.03,0.1,0.3,1,2,3,5,10",
+    noises: Annotated[
+        str, typer.Option(metavar="LIST", help="Noise on clipped gradients, in multiples of their norm.")
+    ] = "0.03,0.1,0.2,0.4,1,3",
+    noise_clip: Annotated[float, typer.Option(help="Norm at which gradients with noise are clipped.")] = 5.0,
     seed: SeedOption = 0,
     out: OutOption = None,
     learner: Annotated[str, typer.Option(help="As for run.")] = "mlp",
@@ -29,7 +36,9 @@ def long_tail(
 ) -> None:
     """The theory on synthetic data: who is memorized in a long tail, and what not memorizing costs. Needs no RUN.
 
-    The first of each list is the base world; the others differ from it in one thing at a time.
+    The first exponent, number and size are the base world; the others differ from it in one thing at a time. In the
+    base world memorization is also limited by early stopping, and by clipping and noise as in DP-SGD, for learners that
+    have the settings epochs, clip and noise, as mlp has. No privacy budget is accounted for.
     """
     done = train(
         "long-tail",
@@ -43,6 +52,9 @@ def long_tail(
         trials=trials,
         repeats=repeats,
         epochs=[int(one) for one in numbers(epochs, "--epochs")],
+        clips=numbers(clips, "--clips"),
+        noises=numbers(noises, "--noises"),
+        noise_clip=noise_clip,
         seed=seed,
         learner=learner,
         workers=workers,

@@ -1,7 +1,7 @@
 """`long-tail`: worlds with known subpopulations, each with stores of its own."""
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ __all__ = ["do_long_tail"]
 
 
 def do_long_tail(name: str, runs: list[Run], out: Path, training: Training, options: dict[str, Any]) -> Result:
-    """The stores of every world: OUT/WORLD/estimate, removal, and for the first one epochs-N."""
+    """The stores of every world: OUT/WORLD/estimate, removal; and for the first epochs-N, clip-C, clip-C-noise-S."""
     if runs or training.dataset is not None:
         raise InputError(f"The experiment {name} makes its own data; give no run and no dataset.")
     module, given = experiments.long_tail, training.learner or "mlp"
@@ -34,16 +34,20 @@ def do_long_tail(name: str, runs: list[Run], out: Path, training: Training, opti
         }
         if number == 1:
             everything = plan.masks[plan.rows(arm="all")]
-            for part, stopped in _stopped_early(given, settings, campaign.epochs).items():
-                stores[part] = training.run(where / part, data, stopped, masks=everything, **explicit)
+            limited = _limited(given, settings, "Early stopping is", campaign.stopped)
+            limited |= _limited(given, settings, "Clipping and noise are", campaign.clipped)
+            for part, one in limited.items():
+                stores[part] = training.run(where / part, data, one, masks=everything, **explicit)
         found[world.name] = stores
     return module.summarize(campaign, found)
 
 
-def _stopped_early(learner: Any, settings: dict[str, Any], epochs: Iterable[int]) -> dict[str, Learner]:
-    """The learner with fewer epochs; none where it has no such setting."""
+def _limited(
+    learner: Any, settings: Mapping[str, Any], what: str, limits: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Learner]:
+    """The learner with settings that limit what it memorizes; none where it has no such settings."""
     try:
-        return {f"epochs-{count}": resolve(learner, {**settings, "epochs": count}) for count in epochs}
+        return {part: resolve(learner, {**settings, **limit}) for part, limit in limits.items()}
     except LearnerError as error:
-        warnings.warn(f"Early stopping is left out: {error}", MemfluenceWarning, stacklevel=4)
+        warnings.warn(f"{what} left out: {error}", MemfluenceWarning, stacklevel=4)
         return {}

@@ -10,10 +10,12 @@ and that is large where the frequencies have a long tail and n is not large agai
 
 What is measured, in each world `longtail?exponent=...&subpopulations=...&n_train=...` (one of the three is varied at a
 time): memorization by the size of the subpopulation (trials on random 70% subsets); the accuracy that is lost when
-memorization of singletons is prevented by their removal, against the removal of as many random examples, and by early
-stopping; and how much one training example explains: of the errors on the test examples of singleton subpopulations
-that models without the singleton make, the share that is gone in models with it. Clipping and noise as in differential
-privacy, another way to prevent memorization, are not done here.
+memorization of singletons is prevented by their removal, against the removal of as many random examples; and how much
+one training example explains: of the errors on the test examples of singleton subpopulations that models without the
+singleton make, the share that is gone in models with it. In the first world, too, what is lost when memorization is
+limited in models that are given everything: by early stopping, by clipping the gradient of each example, and by noise
+on clipped gradients, as in DP-SGD (Abadi et al. 2016). How private that makes a model is not said: no privacy budget is
+accounted for.
 
 Variance. Accuracies have the spread over repeats (unpaired), memorization that over examples of one size, the explained
 share a jackknife over blocks of trials. A world is one draw of data; another seed gives another.
@@ -21,6 +23,7 @@ share a jackknife over blocks of trials. A world is one draw of data; another se
 Failure cases. A world without singletons, or without test examples of theirs, says nothing about them: null.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -76,7 +79,22 @@ class Campaign:
     trials: int
     repeats: int
     epochs: tuple[int, ...]  # at which training is stopped early
+    clips: tuple[float, ...]  # norms at which gradients are clipped, without noise
+    noises: tuple[float, ...]  # multipliers of the noise on gradients that are clipped at `noise_clip`
+    noise_clip: float
     seed: int
+
+    @property
+    def stopped(self) -> dict[str, dict[str, Any]]:
+        """What the learner is set to for early stopping, by the name of the store."""
+        return {f"epochs-{count}": {"epochs": count} for count in self.epochs}
+
+    @property
+    def clipped(self) -> dict[str, dict[str, Any]]:
+        """What it is set to for clipping and noise."""
+        clipped = {f"clip-{clip:g}": {"clip": clip, "noise": 0.0} for clip in self.clips}
+        at = self.noise_clip
+        return clipped | {f"clip-{at:g}-noise-{noise:g}": {"clip": at, "noise": noise} for noise in self.noises}
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -90,20 +108,35 @@ def plan(
     trials: int = 300,
     repeats: int = 20,
     epochs: Sequence[int] = (1, 2, 3, 5, 8, 12, 20, 30),
+    clips: Sequence[float] = (0.03, 0.1, 0.3, 1, 2, 3, 5, 10),  # from singletons by chance to nothing lost
+    noises: Sequence[float] = (0.03, 0.1, 0.2, 0.4, 1, 3),  # the other way round
+    noise_clip: float = 5.0,  # which alone costs nothing
     seed: int = 0,
 ) -> Campaign:
-    """The base world has the first of each list; each of the others differs from it in one of the three."""
+    """The base world has the first of the first three lists; each of the others differs from it in one of the three."""
     check_repeats(repeats)
     if trials < 2 * BLOCKS:
         raise InputError(f"The 'trials' parameter must be an integer >= {2 * BLOCKS}. Got {trials!r} instead.")
     if not (exponents and subpopulations and sizes):
         raise InputError("Give at least one Zipf exponent, one number of subpopulations and one training set size.")
+    for name, given in (("clips", clips), ("noises", noises), ("noise_clip", [noise_clip])):
+        if not all(0 < one < math.inf for one in given):
+            raise InputError(f"The '{name}' parameter must be finite and above 0. Got {given} instead.")
     base = World(exponents[0], subpopulations[0], sizes[0], seed=seed)
     worlds = [base]
     worlds += [World(one, base.subpopulations, base.n_train, "exponent", seed=seed) for one in exponents[1:]]
     worlds += [World(base.exponent, one, base.n_train, "subpopulations", seed=seed) for one in subpopulations[1:]]
     worlds += [World(base.exponent, base.subpopulations, one, "n_train", seed=seed) for one in sizes[1:]]
-    return Campaign(tuple(worlds), trials, repeats, tuple(sorted(set(epochs))), seed)
+    return Campaign(
+        tuple(worlds),
+        trials,
+        repeats,
+        tuple(sorted(set(epochs))),
+        tuple(sorted({*clips, noise_clip} if noises else set(clips))),  # what noise adds is seen against clipping alone
+        tuple(sorted(set(noises))),
+        noise_clip,
+        seed,
+    )
 
 
 def retraining(dataset: Dataset, repeats: int, seed: int) -> Retraining:
@@ -121,14 +154,15 @@ def retraining(dataset: Dataset, repeats: int, seed: int) -> Retraining:
 
 
 def summarize(campaign: Campaign, worlds: Mapping[str, Mapping[str, Run]]) -> Result:
-    """Runs of each world by its name: "estimate", "removal", and "epochs-N" for training stopped after N epochs."""
+    """Runs of each world by its name: "estimate", "removal", and those of the campaign's `stopped` and `clipped`."""
     import pandas as pd
 
     found = [_world(world, campaign, worlds[world.name]) for world in campaign.worlds]
     base, runs = campaign.worlds[0], worlds[campaign.worlds[0].name]
     numbers = {
         "worlds": found,
-        "early_stopping": _early_stopping({n: runs[f"epochs-{n}"] for n in campaign.epochs if f"epochs-{n}" in runs}),
+        "early_stopping": _early_stopping(campaign, runs),
+        "clipping": _clipping(campaign, runs),
         "tail": _tail(runs["estimate"].dataset()),
     }
     rows = [
@@ -213,28 +247,39 @@ def _explained(data: Dataset, trials: Trials) -> dict[str, float]:
     return {"explained": share(blocks >= 0), "explained_stderr": stderr, "pairs": len(columns)}
 
 
-def _early_stopping(runs: Mapping[int, Run]) -> list[dict[str, Any]]:
-    """Accuracies of models on all the data by when training stopped, and what that lost against the longest training:
-    on the singletons themselves, on test examples whose subpopulation was seen once or more often, and on all of them.
+def _early_stopping(campaign: Campaign, runs: Mapping[str, Run]) -> list[dict[str, Any]]:
+    """Models on all the data by when training stopped, against the longest training."""
+    found = {name: _by_seen(runs[name]) for name in campaign.stopped if name in runs}
+    longest = found.get(f"epochs-{max(campaign.epochs, default=0)}", {})
+    return [{**campaign.stopped[name], **_against(longest, parts)} for name, parts in found.items()]
+
+
+def _clipping(campaign: Campaign, runs: Mapping[str, Run]) -> list[dict[str, Any]]:
+    """Models on all the data by how gradients are clipped and made noisy, against those without (first in the list)."""
+    found = {name: _by_seen(runs[name]) for name in campaign.clipped if name in runs}
+    if not found:
+        return []
+    without = _by_seen(runs["removal"], first=campaign.repeats)  # whose first models are those on everything
+    free = {"clip": 0.0, "noise": 0.0, **_against(without, without)}
+    return [free, *({**campaign.clipped[name], **_against(without, parts)} for name, parts in found.items())]
+
+
+def _against(reference: Mapping[str, np.ndarray], parts: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Accuracies on parts of the data, and what they lost against the reference."""
+    lost = {name: difference(reference[name], values) for name, values in parts.items()}
+    return {**{name: spread(values) for name, values in parts.items()}, "lost": lost}
+
+
+def _by_seen(run: Run, first: int | None = None) -> dict[str, np.ndarray]:
+    """Accuracy of each model, (models,), of all or of the first trials: on the singletons themselves, on test examples
+    whose subpopulation was seen once or more often, and on all of them.
     """
-    found = {count: _by_seen(run) for count, run in runs.items()}
-    return [
-        {
-            "epochs": count,
-            **{name: spread(values) for name, values in parts.items()},
-            "lost": {name: difference(found[max(found)][name], values) for name, values in parts.items()},
-        }
-        for count, parts in found.items()
-    ]
-
-
-def _by_seen(run: Run) -> dict[str, np.ndarray]:
-    """Accuracy of each model, (models,), on parts of the data."""
-    data = run.dataset()
+    data, trials = run.dataset(), run.trials
     seen = _seen(data)
     of_train, of_test = (seen[data.attributes[f"{split}_subpopulation"]] for split in ("train", "test"))
-    train = unpack(run.trials.train_correct, run.trials.n_train)
-    test = unpack(run.trials.test_correct, run.trials.n_test)
+    chosen = slice(None) if first is None else trials.numbers < first
+    train = unpack(trials.train_correct, trials.n_train)[chosen]
+    test = unpack(trials.test_correct, trials.n_test)[chosen]
     parts = {
         "singletons": train[:, of_train == 1],
         "test_once": test[:, of_test == 1],

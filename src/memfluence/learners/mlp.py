@@ -34,8 +34,14 @@ class MLP:
     its own kept examples (a feature that is constant there is only centred), so that no model sees anything of an
     example that it leaves out.
 
-    Each model draws its initialisation and its batch order from streams of its own trial. So it is the same model, up
-    to rounding, whatever the other models of its group are; and with the same `models_at_once` it has the same bits.
+    With `clip` the gradient of the loss on each example is clipped, and with `noise` the sum over a batch gets noise,
+    as in DP-SGD (Abadi et al. 2016); momentum goes on with what comes out, and there is no weight decay. This limits
+    what a model can memorize. It guarantees no privacy: no privacy budget is accounted for, batches are not drawn as
+    that would need, and a model may scale its inputs by its own examples.
+
+    Each model draws its initialisation, its batch order and its noise from streams of its own trial. So it is the same
+    model, up to rounding, whatever the other models of its group are; and with the same `models_at_once` it has the
+    same bits.
     """
 
     name: ClassVar[str] = "mlp"
@@ -48,6 +54,8 @@ class MLP:
     models_at_once: int = 0  # 0: 32 on a CPU (fewer waste calls, more leave the cache), 250 on a GPU (fills it)
     # Of products; parameters are float32 always. On a CPU float32 always; "auto" on a GPU is bfloat16 where it has it.
     precision: str = "auto"
+    clip: float = 0.0  # 0: off; the largest L2 norm of one example's gradient, over all parameters of a model
+    noise: float = 0.0  # 0: off; on the sum of a batch's clipped gradients, with the standard deviation noise * clip
     _captured: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -62,16 +70,22 @@ class MLP:
         self._require("precision", self.precision in ("auto", "float32", "bfloat16"), "auto, float32 or bfloat16")
         self._require("rate", is_real(self.rate) and 0 < self.rate < math.inf, "a number above 0")
         self._require("momentum", is_real(self.momentum) and 0 <= self.momentum < 1, "a number in [0, 1)")
+        for setting in ("clip", "noise"):
+            value = getattr(self, setting)
+            self._require(setting, is_real(value) and 0 <= value < math.inf, "a number of at least 0")
+        self._require("noise", not self.noise or self.clip > 0, "0 without clip, which it is a multiple of")
 
     def _require(self, setting: str, holds: bool, expected: str) -> None:
         if not holds:
             raise LearnerError(f"the setting {setting!r} of mlp must be {expected}; got {getattr(self, setting)!r}.")
 
     def describe(self) -> dict[str, Any]:
-        """All settings but `models_at_once`: the run keeps the size of groups itself, and it changes rounding alone."""
-        settings = {
-            one.name: getattr(self, one.name) for one in fields(self) if one.init and one.name != "models_at_once"
-        }
+        """All settings but `models_at_once`: the run keeps the size of groups itself, and it changes rounding alone.
+
+        Those that came later are named where they are on: off, it is the learner that it was, by the same identity.
+        """
+        left_out = {"models_at_once", *(name for name in ("clip", "noise") if not getattr(self, name))}
+        settings = {one.name: getattr(self, one.name) for one in fields(self) if one.init and one.name not in left_out}
         return {"name": self.name, "settings": settings | {"hidden": list(self.hidden)}}
 
     @property
@@ -112,10 +126,10 @@ class MLP:
         yield from results
 
     def _can_be_captured(self, dataset: Dataset, trials: Sequence[Trial], device: "torch.device") -> bool:
-        """Whether the group suits the GPU's fast path: bfloat16, one scale for all models, one subset size."""
+        """Whether the group suits the GPU's fast path: bfloat16, one scale for all, one subset size, no clipping."""
         import torch
 
-        if device.type != "cuda" or dataset.value_range is None or self.precision == "float32":
+        if device.type != "cuda" or dataset.value_range is None or self.precision == "float32" or self.clip:
             return False
         sizes = {len(trial.kept) for trial in trials}
         return len(sizes) == 1 and 0 not in sizes and torch.cuda.is_bf16_supported()
@@ -215,10 +229,13 @@ class MLP:
         device: "torch.device",
     ) -> "BatchedMLP":
         from memfluence.learners._torch.batched_mlp import BatchedMLP
+        from memfluence.learners._torch.clipping import Clipping
         from memfluence.learners._torch.minibatches import minibatches
 
+        noises = [trial.generator("learner") for trial in trials]
+        clipping = Clipping(self.clip, self.noise, noises) if self.clip else None
         widths = [features.train.shape[1], *self.hidden, dataset.n_classes]
-        models = BatchedMLP(widths, [trial.generator("init") for trial in trials], device)
+        models = BatchedMLP(widths, [trial.generator("init") for trial in trials], device, clipping)
         kept = [trial.kept for trial in trials]
         orders = [trial.generator("order") for trial in trials]
         batch = min(self.batch, len(kept[0]))  # the largest subset; no memory for examples that there are not

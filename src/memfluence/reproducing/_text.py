@@ -180,8 +180,29 @@ def _long_tail(result: Result, subject: str) -> list[str]:
         f"In {len(worlds)} worlds, examples that are the only one of their subpopulation have a mean memorization of"
         f" {min(alone):.2f} to {max(alone):.2f}; being without them costs {min(costs):.0%} to {max(costs):.0%} of what"
         " theory says it would if one example were enough, and one training example explains"
-        f" {min(explained):.0%} to {max(explained):.0%} of the errors on its subpopulation."
+        f" {min(explained):.0%} to {max(explained):.0%} of the errors on its subpopulation.",
+        *_limits(result.numbers.get("clipping", [])),  # which older results lack
     ]
+
+
+def _limits(clipping: list[dict[str, Any]]) -> list[str]:
+    """What clipping and noise cost where that differs most between what was seen once and the rest."""
+
+    def apart(one: dict[str, Any]) -> float:
+        return float(one["lost"]["test_once"]["mean"] - one["lost"]["test_often"]["mean"])
+
+    known = [one for one in clipping[1:] if not _unknown(one["lost"]["test_once"]["mean"])]
+    kinds = ([one for one in known if bool(one["noise"]) == noisy] for noisy in (False, True))
+    chosen = [max(kind, key=apart) for kind in kinds if kind]
+    costs = []
+    for one in chosen:
+        noise = f" and noise of {one['noise']:g} times that" if one["noise"] else ""
+        once, often = (points(one["lost"][part]) for part in ("test_once", "test_often"))
+        costs.append(
+            f"with gradients clipped at {one['clip']:g}{noise}, {once} points are lost on test examples whose"
+            f" subpopulation was seen once, and {often} on those whose subpopulation was seen more often"
+        )
+    return [f"Where memorization is limited in models that are given everything: {'; '.join(costs)}."] if costs else []
 
 
 CAPTIONS = {

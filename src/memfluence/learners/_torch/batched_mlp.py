@@ -6,8 +6,9 @@ as a step of one, the backward pass is written out, and momentum happens in the 
     velocity <- momentum * velocity - rate * gradient        (one `baddbmm_`)
     parameters <- parameters + velocity
 
-which is torch.optim.SGD's update with the rate multiplied in. Scores are laid out as (models, classes, width), so that
-the softmax runs along vectors of examples and not within a handful of classes.
+which is torch.optim.SGD's update with the rate multiplied in; `clipping` may limit the gradient before it. Scores are
+laid out as (models, classes, width), so that the softmax runs along vectors of examples and not within a handful of
+classes.
 """
 
 import math
@@ -17,6 +18,8 @@ from typing import Any
 
 import numpy as np
 import torch
+
+from memfluence.learners._torch.clipping import Clipping
 
 __all__ = ["BatchedMLP"]
 
@@ -42,7 +45,13 @@ class _Workspace:
 class BatchedMLP:
     """The parameters of K models whose layers have the given widths: inputs, hidden layers, classes."""
 
-    def __init__(self, widths: Sequence[int], generators: Sequence[np.random.Generator], device: torch.device) -> None:
+    def __init__(
+        self,
+        widths: Sequence[int],
+        generators: Sequence[np.random.Generator],
+        device: torch.device,
+        clipping: Clipping | None = None,
+    ) -> None:
         """Model k is drawn from generators[k] as torch.nn.Linear draws: uniform in +-1/sqrt(n_in).
 
         Layer by layer, first the weights (n_out, n_in) in C order, then the biases (n_out,), as float32.
@@ -64,6 +73,7 @@ class BatchedMLP:
         self._velocity = torch.zeros_like(self._parameters)
         self._layers, self._velocities = _parts(self._parameters, shapes), _parts(self._velocity, shapes)
         self._minus_one = torch.full((1,), -1.0, device=device)
+        self._clipping = clipping
         self._workspaces: dict[tuple[int, int], _Workspace] = {}
 
     def step(
@@ -82,27 +92,28 @@ class BatchedMLP:
         below = inputs
         for (weight, bias), out in zip(space.layers, space.activations):
             below = torch.baddbmm(bias, below, weight, out=out).relu_()  # (active, width, n_out)
-        weight_above, bias = space.layers[-1]
-        torch.baddbmm(bias, weight_above, below.mT, out=space.scores)  # (active, n_classes, width)
+        weight, bias = space.layers[-1]
+        torch.baddbmm(bias, weight, below.mT, out=space.scores)  # (active, n_classes, width)
         error = torch.softmax(space.scores, 1, out=space.error)  # (active, n_classes, width)
         error.scatter_add_(1, labels, self._minus_one.expand_as(labels))
+        given = [inputs, *space.activations]  # to each layer
+        if self._clipping is not None:
+            self._backward(space)
+            error *= self._clipping.factors(error, given, space.deltas)
         if share is not None:
             error *= share
         alpha = -rate / width if share is None else -rate
 
-        # Backward, from the output down. Weights move last: every layer sees those of the forward pass.
+        self._backward(space)  # before any weight moves: every layer sees those of the forward pass
         velocity, bias_velocity = space.velocities[-1]
-        velocity.baddbmm_(error, below, beta=momentum, alpha=alpha)
+        velocity.baddbmm_(error, given[-1], beta=momentum, alpha=alpha)
         bias_velocity.mul_(momentum).add_(error.sum(2, keepdim=True), alpha=alpha)
-        above = error.mT  # (active, width, n_classes)
-        for layer in reversed(range(len(self._hidden))):
-            delta = torch.bmm(above, weight_above, out=space.deltas[layer])  # (active, width, n_out)
-            _through_relu(delta, space.activations[layer])
-            below = space.activations[layer - 1] if layer else inputs
-            velocity, bias_velocity = space.velocities[layer]
-            velocity.baddbmm_(below.mT, delta, beta=momentum, alpha=alpha)
+        for (velocity, bias_velocity), values, delta in zip(space.velocities, given, space.deltas):
+            velocity.baddbmm_(values.mT, delta, beta=momentum, alpha=alpha)
             bias_velocity.mul_(momentum).add_(delta.sum(1, keepdim=True), alpha=alpha)
-            above, weight_above = delta, space.layers[layer][0].mT
+        if self._clipping is not None:
+            each = alpha if share is None else alpha * share[:, :, :1]  # a model's first example always counts
+            self._clipping.add_noise([part for layer in space.velocities for part in layer], each)
 
         if active == self._models:
             self._parameters += self._velocity
@@ -110,6 +121,14 @@ class BatchedMLP:
         for parameters, velocities in zip(space.layers, space.velocities):
             for parameter, move in zip(parameters, velocities):
                 parameter += move
+
+    def _backward(self, space: _Workspace) -> None:
+        """The loss's gradient by what each hidden layer puts out, from that by the scores."""
+        above, weight_above = space.error.mT, space.layers[-1][0]  # (active, width, n_classes)
+        for layer in reversed(range(len(self._hidden))):
+            delta = torch.bmm(above, weight_above, out=space.deltas[layer])  # (active, width, n_out)
+            _through_relu(delta, space.activations[layer])
+            above, weight_above = delta, space.layers[layer][0].mT
 
     def scores(self, model: int, blocks: Iterable[torch.Tensor]) -> np.ndarray:
         """Logits (n, n_classes) of one model for inputs that come in blocks (rows, n_in)."""

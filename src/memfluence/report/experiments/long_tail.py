@@ -1,4 +1,4 @@
-"""The theory in one look: the tail, who is memorized, what that buys, and that it comes last."""
+"""The theory in one look: the tail, who is memorized, what that buys, and that limits on memorization cost it first."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -34,12 +34,16 @@ _VARIED = {
 
 
 def draw(result: Result) -> "Figure":
-    figure, axes = panels(result.title, PAGE, 5.2, rows=2, columns=2)
+    clipping = result.numbers["clipping"]
+    figure, axes = panels(result.title, PAGE, 7.6 if clipping else 5.2, rows=3 if clipping else 2, columns=2)
     base = result.numbers["worlds"][0]
     _tail(axes[0, 0], result.numbers["tail"], base)
     _sizes(axes[0, 1], base)
     _losses(axes[1, 0], result.numbers["worlds"])
     _stopping(axes[1, 1], result.numbers["early_stopping"])
+    if clipping:
+        _clips(axes[2, 0], [one for one in clipping if not one["noise"]])
+        _noises(axes[2, 1], clipping, result.settings["noise_clip"])
     panels_tidy(axes)
     return figure
 
@@ -116,19 +120,44 @@ def _losses(axes: "Axes", worlds: list[dict[str, Any]]) -> None:
 
 def _stopping(axes: "Axes", stopped: list[dict[str, Any]]) -> None:
     at = [one["epochs"] for one in stopped]
+    _accuracies(axes, stopped, at, [str(one) for one in at])
+    if at:
+        axes.legend(frameon=False, fontsize=7, loc="lower right")
+    axes.set_xlabel("epochs of training (early stopping)")
+    _title(axes, "4  They are learned last, if training goes on")
+
+
+def _clips(axes: "Axes", clipped: list[dict[str, Any]]) -> None:
+    largest = max(one["clip"] for one in clipped)
+    at = [one["clip"] or 2.5 * largest for one in clipped]  # no clipping has a place on the right
+    _accuracies(axes, clipped, at, [f"{one['clip']:g}" if one["clip"] else "none" for one in clipped])
+    axes.set_xlabel("largest norm of an example's gradient (clipping)")
+    _title(axes, "5  Clipping gradients costs the tail first")
+
+
+def _noises(axes: "Axes", clipping: list[dict[str, Any]], clip: float) -> None:
+    smallest = min((one["noise"] for one in clipping if one["noise"]), default=1.0)
+    noisy = [one for one in clipping if one["clip"] == clip]
+    at = [one["noise"] or smallest / 2.5 for one in noisy]  # and so has no noise
+    _accuracies(axes, noisy, at, [f"{one['noise']:g}" if one["noise"] else "none" for one in noisy])
+    axes.invert_xaxis()  # as in the other panels, less is memorized on the left
+    axes.set_xlabel(f"noise on gradients clipped at {clip:g}, in multiples of that")
+    _title(axes, "6  So does noise on them")
+
+
+def _accuracies(axes: "Axes", limited: list[dict[str, Any]], at: list[float], labels: list[str]) -> None:
+    """On what was seen once and on the rest, by where each limit has its place; the strictest one is on the left."""
+    order = np.argsort(at)
     for key, label, colour in (
         ("test_often", "test, seen more than once", BLUE),
         ("singletons", "training, seen once", ORANGE),
         ("test_once", "test, seen once", _GREEN),
     ):
-        mean, sd = ([100 * one[key][kind] for one in stopped] for kind in ("mean", "sd"))
-        curve(axes, at, mean, sd, colour=colour, label=label)
+        mean, sd = (np.array([100 * one[key][kind] for one in limited])[order] for kind in ("mean", "sd"))
+        curve(axes, np.array(at)[order], mean, sd, colour=colour, label=label)
     if at:
         axes.set_xscale("log")
-        axes.set_xticks(at, [str(one) for one in at])
+        axes.set_xticks(at, labels)
         axes.minorticks_off()
-        axes.legend(frameon=False, fontsize=7, loc="lower right")
     axes.set_ylim(0, 103)
-    axes.set_xlabel("epochs of training (early stopping)")
     axes.set_ylabel("accuracy (%)")
-    _title(axes, "4  They are learned last, if training goes on")
