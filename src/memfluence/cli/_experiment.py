@@ -16,7 +16,7 @@ from memfluence.errors import InputError
 if TYPE_CHECKING:
     from memfluence.experiments import Result
 
-__all__ = ["OutOption", "app", "conclude", "do", "numbers", "percent", "train"]
+__all__ = ["OutOption", "app", "conclude", "do", "integers", "numbers", "percent", "train"]
 
 app = typer.Typer(
     help="The paper's experiments on your data and learner: each writes NAME.json, .parquet, .png and .svg.",
@@ -67,6 +67,14 @@ def numbers(text: str, what: str) -> list[float]:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise InputError(f"{what} must be numbers with commas, such as 0.1,0.3. Got {text!r} instead.") from None
+
+
+def integers(text: str, what: str) -> list[int]:
+    """'5,10' -> [5, 10]."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"{what} must be integers with commas, such as 5,10. Got {text!r} instead.") from None
 
 
 def percent(found: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from memfluence.cli._experiment import OutOption, conclude, numbers, train
+from memfluence.cli._experiment import OutOption, conclude, integers, numbers, train
 from memfluence.cli._options import DeviceOption, JsonOption, SeedOption, SetOption
 from memfluence.cli._output import number
 
@@ -47,11 +47,11 @@ def long_tail(
         quiet,
         set_,
         exponents=numbers(exponents, "--exponents"),
-        subpopulations=[int(one) for one in numbers(subpopulations, "--subpopulations")],
-        sizes=[int(one) for one in numbers(sizes, "--sizes")],
+        subpopulations=integers(subpopulations, "--subpopulations"),
+        sizes=integers(sizes, "--sizes"),
         trials=trials,
         repeats=repeats,
-        epochs=[int(one) for one in numbers(epochs, "--epochs")],
+        epochs=integers(epochs, "--epochs"),
         clips=numbers(clips, "--clips"),
         noises=numbers(noises, "--noises"),
         noise_clip=noise_clip,

@@ -178,9 +178,10 @@ def summarize(campaign: Campaign, worlds: Mapping[str, Mapping[str, Run]]) -> Re
         for one in found
         for size in one["by_size"]
     ]
+    others = "world" if len(found) == 2 else "worlds"
     title = (
         f"longtail: {base.n_train:,} training examples of {base.subpopulations:,} subpopulations with Zipf exponent"
-        f" {base.exponent:g}, and {len(found) - 1} other worlds;\n{campaign.trials:,} models for memorization,"
+        f" {base.exponent:g}, and {len(found) - 1} other {others};\n{campaign.trials:,} models for memorization,"
         f" {campaign.repeats} for each accuracy, in each world"
     )
     return Result("long-tail", title, numbers, pd.DataFrame(rows), campaign.to_json())

@@ -1,4 +1,7 @@
-"""The theory in one look: the tail, who is memorized, what that buys, and that limits on memorization cost it first."""
+"""The theory in one look: the tail, who is memorized, what that buys, and what limits on memorization cost.
+
+Titles ask, and the panels answer: with another learner the answer may be another.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +73,7 @@ def _tail(axes: "Axes", tail: dict[str, Any], base: dict[str, Any]) -> None:
     axes.set_xlabel("subpopulations, the most frequent first")
     axes.set_ylabel("training examples")
     axes.legend(frameon=False, fontsize=7, loc="upper right")
-    _title(axes, "1  The tail is long: many are seen once")
+    _title(axes, "1  How often is each subpopulation seen?")
 
 
 def _sizes(axes: "Axes", base: dict[str, Any]) -> None:
@@ -87,7 +90,7 @@ def _sizes(axes: "Axes", base: dict[str, Any]) -> None:
         f"explains {base['explained']:.1%} ± {base['explained_stderr']:.1%}"
     )
     axes.text(0.98, 0.95, text, transform=axes.transAxes, ha="right", va="top", fontsize=7, color=ORANGE)
-    _title(axes, "2  Those seen once have to be memorized")
+    _title(axes, "2  Who is memorized?")
 
 
 def _losses(axes: "Axes", worlds: list[dict[str, Any]]) -> None:
@@ -95,6 +98,8 @@ def _losses(axes: "Axes", worlds: list[dict[str, Any]]) -> None:
     axes.plot([0, most], [0, most], color=SOFT, linewidth=0.8, linestyle=":", label="theory, if one example is enough")
     for varied, (label, colour, marker) in _VARIED.items():
         of = [one for one in worlds if one["varied"] == varied]
+        if not of:
+            continue
         x = [100 * one["predicted_loss"] for one in of]
         for key, filled in (("lost", True), ("lost_random", False)):
             mean, error = ([100 * one[key][kind] for one in of] for kind in ("mean", "stderr"))
@@ -114,8 +119,9 @@ def _losses(axes: "Axes", worlds: list[dict[str, Any]]) -> None:
     axes.axhline(0, color=SOFT, linewidth=0.5)
     axes.set_xlabel("test data seen once × (1 − chance)  (%)")
     axes.set_ylabel("accuracy lost without them (points)")
+    axes.set_ylim(top=1.6 * max(most, axes.get_ylim()[1] / 1.05))  # room for the legend
     axes.legend(frameon=False, fontsize=6.5, loc="upper left")
-    _title(axes, "3  Losing them costs about what theory says")
+    _title(axes, "3  What does being without those seen once cost?")
 
 
 def _stopping(axes: "Axes", stopped: list[dict[str, Any]]) -> None:
@@ -124,7 +130,7 @@ def _stopping(axes: "Axes", stopped: list[dict[str, Any]]) -> None:
     if at:
         axes.legend(frameon=False, fontsize=7, loc="lower right")
     axes.set_xlabel("epochs of training (early stopping)")
-    _title(axes, "4  They are learned last, if training goes on")
+    _title(axes, "4  Whom does early stopping cost?")
 
 
 def _clips(axes: "Axes", clipped: list[dict[str, Any]]) -> None:
@@ -132,7 +138,7 @@ def _clips(axes: "Axes", clipped: list[dict[str, Any]]) -> None:
     at = [one["clip"] or 2.5 * largest for one in clipped]  # no clipping has a place on the right
     _accuracies(axes, clipped, at, [f"{one['clip']:g}" if one["clip"] else "none" for one in clipped])
     axes.set_xlabel("largest norm of an example's gradient (clipping)")
-    _title(axes, "5  Clipping gradients costs the tail first")
+    _title(axes, "5  Whom does clipping gradients cost?")
 
 
 def _noises(axes: "Axes", clipping: list[dict[str, Any]], clip: float) -> None:
@@ -142,7 +148,7 @@ def _noises(axes: "Axes", clipping: list[dict[str, Any]], clip: float) -> None:
     _accuracies(axes, noisy, at, [f"{one['noise']:g}" if one["noise"] else "none" for one in noisy])
     axes.invert_xaxis()  # as in the other panels, less is memorized on the left
     axes.set_xlabel(f"noise on gradients clipped at {clip:g}, in multiples of that")
-    _title(axes, "6  So does noise on them")
+    _title(axes, "6  Whom does noise on gradients cost?")
 
 
 def _accuracies(axes: "Axes", limited: list[dict[str, Any]], at: list[float], labels: list[str]) -> None:
