@@ -90,7 +90,7 @@ def test_ranks_and_what_is_found_by_hand(tmp_path: Path, both: tuple[Run, Run]) 
 def test_figures_and_files(tmp_path: Path, both: tuple[Run, Run]) -> None:
     mf.export_published(both[1], tmp_path / "pairs.npz", pairs=True, mem=-0.5, infl=0.1)
     mf.export_published(both[1], tmp_path / "scores.npz")
-    for other, panels in ((both[1], 3), (tmp_path / "scores.npz", 3), (tmp_path / "pairs.npz", 3)):
+    for other, panels in ((both[1], 4), (tmp_path / "scores.npz", 4), (tmp_path / "pairs.npz", 3)):
         found = compared(both[0], other, mem=-0.5, infl=0.1)
         assert len(comparison_figure(found).axes) == panels
     written = save_comparison(found, tmp_path / "out")

@@ -41,7 +41,7 @@ def save_comparison(found: Comparison, directory: Path) -> list[Path]:
 
 
 def comparison_figure(found: Comparison) -> "Figure":
-    """Up to four panels, as many as the two sides have something for."""
+    """Up to five panels, as many as the two sides have something for."""
     drawers: list[Callable[[Axes], None]] = []
     names = [_name(str(found.document.get(side, ""))) for side in ("first", "second")]
     if found.memorization is not None:
@@ -51,13 +51,15 @@ def comparison_figure(found: Comparison) -> "Figure":
     if found.influence is not None:
         drawers.append(lambda axes: _cloud(axes, found.influence, names, "influence", _about_pairs(found)))
     if found.curves:
-        drawers.append(lambda axes: _curves(axes, found))
+        drawers.append(lambda axes: _curves(axes, found, "jaccard", "Jaccard index"))
+    if any(np.isfinite(curve.difference).any() for curve in found.curves.values()):
+        drawers.append(lambda axes: _curves(axes, found, "difference", "average difference"))
     if found.published is not None and len(found.published.rank):
         published = found.published
         drawers.append(lambda axes: _ranks(axes, published))
     if not drawers:
         raise InputError("These two have nothing in common that could be drawn; leave out --out.")
-    columns = len(drawers) if len(drawers) < 4 else 2
+    columns = len(drawers) if len(drawers) < 4 else -(-len(drawers) // 2)
     rows = -(-len(drawers) // columns)
     figure, axes = panels(" and ".join(names), columns * (PANEL + 0.5), rows * PANEL + 0.25, rows, columns)
     for draw, panel in zip(drawers, axes.flat):
@@ -99,15 +101,17 @@ def _about_pairs(found: Comparison) -> list[str]:
     return [f"{of}that either side selects", f"{count(said['shared'])} by both"]
 
 
-def _curves(axes: "Axes", found: Comparison) -> None:
+def _curves(axes: "Axes", found: Comparison, measure: str, words: str) -> None:
+    """Over thresholds: of what both select, and of what either does."""
     for name, colour in (("memorization", BLUE), ("influence", ORANGE)):
         if name in found.curves:
-            curve = found.curves[name]
-            axes.plot(curve.thresholds, curve.jaccard, color=colour, linewidth=1.3, label=name)
-    axes.set_ylim(0, 1.02)
+            values = getattr(found.curves[name], measure)
+            if np.isfinite(values).any():
+                axes.plot(found.curves[name].thresholds, values, color=colour, linewidth=1.3, label=name)
+    axes.set_ylim(0, 1.02 if measure == "jaccard" else None)
     axes.set_xlim(0, 1.02)
     axes.set_xlabel("threshold: at or above")
-    axes.set_ylabel("Jaccard index")
+    axes.set_ylabel(words)
     axes.legend(frameon=False, fontsize=7)
 
 
