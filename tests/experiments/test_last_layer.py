@@ -11,6 +11,7 @@ import memfluence as mf
 from memfluence.datasets import Dataset, from_arrays
 from memfluence.engines import Event, PartWay
 from memfluence.errors import InputError, Interrupted, LearnerError, RunMismatchError
+from memfluence.experimenting import linear_at_once
 from memfluence.experiments import last_layer
 from memfluence.learners import MLP, represent, resolve
 from memfluence.learners._torch import watch
@@ -122,6 +123,10 @@ def test_agreement_is_that_of_the_threshold_asked_for(tmp_path: Path, infl: floa
         assert agreement["threshold"] == infl
         assert [agreement["network"], agreement["linear"]] == [len(one) for one in sets]
         assert agreement["shared"] == len(sets[0] & sets[1])
+
+
+def test_many_examples_are_trained_one_model_after_another_on_a_cpu() -> None:
+    assert (linear_at_once(600, "cpu"), linear_at_once(50_000, "cpu")) == (50, 1)
 
 
 def test_bad_input(tmp_path: Path) -> None:

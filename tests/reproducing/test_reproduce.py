@@ -12,7 +12,7 @@ import memfluence as mf
 from engines.commands import memfluence
 from memfluence.engines import Event, TrialDone
 from memfluence.errors import InputError, Interrupted
-from memfluence.experimenting import LINEAR_AT_ONCE
+from memfluence.experimenting import linear_at_once
 from memfluence.learners import resolve
 from memfluence.progress import Silent
 from memfluence.reproducing._budget import Until
@@ -156,7 +156,7 @@ def test_linear_models_that_are_complete_when_the_time_is_over_are_kept(
     monkeypatch.setattr("memfluence.reproducing.Until", Over)
     small(tmp_path, only="last-layer=120")
     there = TrialStore.open(tmp_path / "last-layer" / "trained").scan().numbers
-    assert there.tolist() == list(range(LINEAR_AT_ONCE))  # the group that was trained at once
+    assert there.tolist() == list(range(linear_at_once(60, "cpu")))  # the group that was trained at once
 
 
 def test_left_time_goes_into_more_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from memfluence import experiments
 from memfluence.errors import InputError
-from memfluence.experimenting._last_layer import LINEAR_AT_ONCE, do_last_layer
+from memfluence.experimenting._last_layer import do_last_layer, linear_at_once
 from memfluence.experimenting._long_tail import do_long_tail
 from memfluence.experimenting._training import Training, begun, only, saved_plan
 from memfluence.experiments import Result
@@ -21,7 +21,7 @@ from memfluence.report.experiments import save_figures
 from memfluence.runs import Run, open_run
 from memfluence.store import refuse_uri, write_whole
 
-__all__ = ["LINEAR_AT_ONCE", "Training", "begun", "directory_of", "experiment", "save"]
+__all__ = ["Training", "begun", "directory_of", "experiment", "linear_at_once", "save"]
 
 
 def experiment(name: str, *runs: str | Path | Run, out: str | Path | None = None, **options: Any) -> Result:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from memfluence.errors import InputError, Interrupted, MemfluenceError
-from memfluence.experimenting import LINEAR_AT_ONCE, Training, begun, experiment
+from memfluence.experimenting import Training, begun, experiment, linear_at_once
 from memfluence.experiments import Result, overview
 from memfluence.learners import resolve
 from memfluence.progress import duration
@@ -122,7 +122,7 @@ class Parts:
     def _group(self, part: str) -> int:
         """How many models of a part are trained at once."""
         if part == "last-layer":
-            return LINEAR_AT_ONCE
+            return linear_at_once(self.base.info.n_train, self.how.device)
         return 1 if part == "long-tail" else int(self.how.learner.group_size(self.how.dataset, self.how.device))
 
     def _training(self, part: str) -> dict[str, Any]:
