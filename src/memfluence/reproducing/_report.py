@@ -93,12 +93,10 @@ def _made_with(parts: Parts) -> str:
     """On which devices and with which versions the models were trained, as far as their stores say."""
     devices, versions = Counter[str](), dict[str, None]()
     for run in parts.trained_runs():
-        devices.update(run.store.scan(["device"]).details.get("device", []))
+        found: list[str] = list(run.store.scan(["device"]).details.get("device", []))
+        devices.update(f"imported into {run.path.name}" if one == "imported" else f"on {one}" for one in found if one)
         versions |= {f"{name} {version}": None for name, version in run.info.versions.items()}
-    places = [
-        f"{number:,} {name if name == 'imported' else f'on {name}'}" for name, number in devices.most_common() if name
-    ]
-    known = ", ".join(places) or "not recorded where"
+    known = ", ".join(f"{number:,} {where}" for where, number in devices.most_common()) or "not recorded where"
     return f"Models behind this page: {known}; {', '.join(versions) or 'versions not recorded'}."
 
 
