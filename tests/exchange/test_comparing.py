@@ -9,7 +9,7 @@ import pytest
 import memfluence as mf
 from exchange.trial_files import TRIALS, trials_file
 from memfluence.cli import main
-from memfluence.errors import InputError, RunMismatchError
+from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError
 from memfluence.exchange import compared, rows, write_table
 from memfluence.report import comparison_figure, save_comparison
 from memfluence.runs import Run
@@ -183,7 +183,7 @@ def test_tables_of_other_data_and_other_tables_are_refused(tmp_path: Path, both:
     assert mf.compare(written(tmp_path / "b.csv", **scores), backwards)["memorization"]["mean_absolute_difference"] == 0
     for refused, error, columns in (
         ("their training labels differ", RunMismatchError, scores | {"label": labels[::-1]}),
-        ("their training labels differ", RunMismatchError, {k: v[:19] for k, v in scores.items()}),
+        ("20 and 19 training examples", RunMismatchError, {k: v[:19] for k, v in scores.items()}),
         ("one row for each training example", InputError, scores | {"index": np.arange(1, 21)}),
         ("must hold numbers", InputError, scores | {"memorization": ["much"] * 20}),
         ("must hold integers", InputError, scores | {"index": np.arange(20) + 0.5}),
@@ -215,3 +215,52 @@ def test_an_example_without_an_estimate_stays_without_one(tmp_path: Path) -> Non
         first = written(tmp_path / f"one.{ending}", **columns)
         found = mf.compare(first, written(tmp_path / f"two.{ending}", **columns))["memorization"]
         assert (found["examples"], found["memorized_first"]) == (2, 2)
+
+
+@pytest.mark.parametrize("ending", ["csv", "npz", "parquet"])
+def test_pairs_of_two_classes_are_left_out_beside_a_run(tmp_path: Path, both: tuple[Run, Run], ending: str) -> None:
+    table = tmp_path / f"any.{ending}"
+    run_main("pairs", str(both[1].path), "--mem", "-0.5", "--infl", "0.1", "--any-class", "--out", str(table))
+    with pytest.warns(MemfluenceWarning, match=r"\d+ pairs of .* are of two classes and left out"):
+        found = mf.compare(both[0], table, mem=-0.5, infl=0.1)
+    expected = mf.compare(*both, mem=-0.5, infl=0.1)["pairs"]
+    assert found["pairs"] == expected
+    assert found["published_pairs"]["pairs"] == expected["second"]
+    assert found["published_pairs"]["found"] == expected["shared"]
+    with pytest.warns(MemfluenceWarning, match="two classes"):
+        higher = mf.compare(both[0], table, mem=-0.5, infl=0.3)
+    assert higher["published_pairs"]["pairs"] == higher["pairs"]["second"] == len(selected(both[1], -0.5, 0.3))
+    assert higher["published_pairs"]["found"] == higher["pairs"]["shared"]
+
+
+@pytest.mark.parametrize("ending", ["csv", "npz", "parquet"])
+@pytest.mark.parametrize("labels", [["00", "01"], ["true", "false"], ["1e3", "2e3"], ["NA", ""], [0, 1]])
+def test_labels_come_back_as_they_were_written(tmp_path: Path, labels: list[object], ending: str) -> None:
+    train, test = np.array(labels)[np.arange(20) % 2], np.array(labels)[np.arange(9) % 2]
+    mf.import_trials([trials_file(tmp_path / "a.npz", train_labels=train, test_labels=test)], tmp_path / "a")
+    run_main("scores", str(tmp_path / "a"), "--out", str(tmp_path / f"scores.{ending}"))
+    found = mf.compare(mf.open(tmp_path / "a"), tmp_path / f"scores.{ending}")
+    assert found["memorization"]["mean_absolute_difference"] == 0
+
+
+@pytest.mark.parametrize("ending", ["csv", "npz", "parquet"])
+def test_a_table_without_pairs_is_one_without_pairs(tmp_path: Path, both: tuple[Run, Run], ending: str) -> None:
+    table = tmp_path / f"none.{ending}"
+    run_main("pairs", str(both[1].path), "--mem", "1", "--infl", "1", "--out", str(table))
+    found = mf.compare(both[0], table)["pairs"]
+    assert (found["second"], found["shared"]) == (0, 0)
+
+
+def test_what_a_list_of_pairs_cannot_say_is_said(tmp_path: Path, both: tuple[Run, Run]) -> None:
+    for side, run in zip("ab", both):
+        run_main("pairs", str(run.path), "--mem", "-0.5", "--infl", "0.2", "--out", str(tmp_path / f"{side}.csv"))
+        run_main("scores", str(run.path), "--out", str(tmp_path / f"{side}-scores.csv"))
+    with pytest.warns(MemfluenceWarning, match="no pair below an influence of 0.15"):
+        mf.compare(tmp_path / "a.csv", tmp_path / "b.csv", mem=-0.5, infl=0.05)
+    with pytest.raises(InputError, match="nothing in common that could be compared"):
+        mf.compare(tmp_path / "a-scores.csv", tmp_path / "b.csv")
+    labels = both[0].classes[both[0].label_codes[0]]
+    pair = {"train_index": [3], "test_index": [1], "label": labels[[3]], "influence": [0.5], "memorization": [0.5]}
+    one, other = written(tmp_path / "1.csv", **pair), written(tmp_path / "2.csv", **(pair | {"label": labels[[4]]}))
+    with pytest.raises(RunMismatchError, match="have another label"):
+        mf.compare(one, other)

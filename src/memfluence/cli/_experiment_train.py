@@ -206,6 +206,7 @@ def last_layer(
     workers: WorkersOption = 1,
     device: DeviceOption = "auto",
     retry_failed: RetryOption = False,
+    checkpoint_every: CheckpointOption = 60,
     no_train: NoTrainOption = False,
     quiet: QuietOption = False,
     json: JsonOption = False,
@@ -230,6 +231,7 @@ def last_layer(
         workers=workers,
         device=device,
         retry_failed=retry_failed,
+        checkpoint_every=checkpoint_every,
         train=not no_train,
     )
     found = done[0].numbers

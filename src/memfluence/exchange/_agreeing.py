@@ -76,15 +76,12 @@ def _with_pairs(
 def pair_set(
     side: Side, mem: float, infl: float, keep: float | None, memory: str | int | None
 ) -> set[tuple[int, int]] | None:
-    """The pairs that a side selects; None where a file does not say. A list of pairs may have been cut above `infl`."""
+    """The pairs that a side selects; None where a file does not say."""
     if isinstance(side, Run):
         found = side.find_pairs(mem, infl, keep=keep, permutations=0, memory=memory)
         return set(zip(found.train_index.tolist(), found.test_index.tolist()))
     if side.train_index is not None and side.test_index is not None:
-        chosen = np.asarray(side.influence) >= infl
-        if side.memorization_of_pairs is not None:
-            chosen &= side.memorization_of_pairs >= mem
-        return set(zip(side.train_index[chosen].tolist(), side.test_index[chosen].tolist()))
+        return set(zip(side.train_index.tolist(), side.test_index.tolist()))  # those that `comparing` left in it
     if side.memorization is None or not side.blocks:
         return None
     pairs: set[tuple[int, int]] = set()

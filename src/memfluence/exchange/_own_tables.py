@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +31,8 @@ def read_own_table(path: Path) -> dict[str, np.ndarray]:
         raise InputError(f"{path}: its columns must be flat and equally long.")
     for name, values in columns.items():
         kinds, what = _KINDS.get(name, ("iu", "integers"))
+        if not len(values):
+            columns[name] = values = np.empty(0, {"iu": np.int64, "fiu": np.float64}.get(kinds, np.str_))
         if values.dtype.kind not in kinds:
             raise InputError(f"{path}: the column {name!r} must hold {what}. Got {values.dtype} instead.")
         if kinds == "iu" and values.min(initial=0) < 0:
@@ -76,7 +79,8 @@ def _csv(path: Path) -> dict[str, np.ndarray]:
         empty = {name: [""] for name in _MAY_LACK}
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # more cells than the header has would be lost
-            table = pd.read_csv(path, encoding="utf-8", index_col=False, keep_default_na=False, na_values=empty)
+            how: dict[str, Any] = {"index_col": False, "keep_default_na": False, "na_values": empty}
+            table = pd.read_csv(path, encoding="utf-8", dtype={"label": str}, **how)  # "00" is no number
     except (ValueError, OSError, pd.errors.ParserWarning) as error:  # pandas' other errors are ValueErrors
         raise InputError(f"{path} cannot be read as a UTF-8 CSV with a header ({one_line(str(error))}).") from error
     found = {name: table[name].to_numpy() for name in _chosen(list(table.columns))}

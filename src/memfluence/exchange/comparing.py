@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from memfluence.errors import MemfluenceWarning, RunMismatchError
+from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError
 from memfluence.exchange._agreeing import influence_curve, influence_of, memorization_curve, pair_set
 from memfluence.exchange.finding_again import FoundAgain, found_again
 from memfluence.exchange.published import Published, read_published
@@ -16,6 +16,8 @@ from memfluence.runs import Run, open_run
 from memfluence.store import RUN_FILE, locate, other_inputs
 
 __all__ = ["Comparison", "compare", "compared"]
+
+DEFAULT_INFL = 0.15  # at which pairs are selected, and lists of them cut
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +70,7 @@ def compared(
         left, right = right, left
     document: dict[str, Any] = {"first": str(left.path), "second": str(right.path)}
     _check_same_data(left, right)
+    left, right = (_selected(side, left, mem, infl) for side in (left, right))
     values = [_memorization(side, keep) for side in (left, right)]
     both, curves = None, {}
     if values[0] is not None and values[1] is not None:
@@ -91,6 +94,8 @@ def compared(
     if isinstance(left, Run) and isinstance(right, Published) and right.train_index is not None:
         again = found_again(left, right, mem=mem, infl=infl, keep=keep, memory=memory)
         document["published_pairs"] = again.summary() | {"each": again.rows()}
+    if not curves and again is None and document.get("pairs") is None:
+        raise InputError(f"{left.path} and {right.path} have nothing in common that could be compared.")
     document["curves"] = {name: _curve_document(curve) for name, curve in curves.items()}
     return Comparison(document, both, scattered, curves, again)
 
@@ -104,6 +109,28 @@ def _operand(given: Run | Path | str) -> Run | Published:
     return open_run(path)
 
 
+def _selected(side: Run | Published, first: Run | Published, mem: float, infl: float) -> Run | Published:
+    """Of a list of pairs those at or above the thresholds and, beside a run, those of one class, as the run's are."""
+    if isinstance(side, Run) or side.train_index is None or side.test_index is None or side.influence is None:
+        return side
+    lowest = float(side.influence.min(initial=1.0))
+    if infl < DEFAULT_INFL <= lowest:
+        _warn(f"{side.path} has no pair below an influence of {DEFAULT_INFL}, where it seems to have been cut.")
+    chosen = side.influence >= infl
+    if side.memorization_of_pairs is not None:
+        chosen &= side.memorization_of_pairs >= mem
+    if isinstance(first, Run):
+        same = first.label_codes[0][side.train_index] == first.label_codes[1][side.test_index]
+        if others := int((chosen & ~same).sum()):
+            _warn(f"{others} pairs of {side.path} are of two classes and left out; those of {first.path} are of one.")
+        chosen &= same
+    return side.only(chosen)
+
+
+def _warn(sentence: str) -> None:
+    warnings.warn(sentence, MemfluenceWarning, stacklevel=5)
+
+
 def _score_summary(published: Published, mem: float) -> dict[str, Any]:
     if published.memorization is None:
         return {}
@@ -112,6 +139,11 @@ def _score_summary(published: Published, mem: float) -> dict[str, Any]:
 
 def _check_same_data(left: Run | Published, right: Run | Published) -> None:
     """Labels, where both sides have them, must agree: a wrong order of the examples would go unnoticed otherwise."""
+    sizes = [_n_train(side) for side in (left, right)]
+    if None not in sizes and sizes[0] != sizes[1]:
+        raise RunMismatchError(
+            f"{left.path} and {right.path} are about different data: {sizes[0]} and {sizes[1]} training examples."
+        )
     for split, there, here in zip(("training", "test"), _labels(left), _labels(right)):
         if there is None or here is None:
             continue
@@ -121,12 +153,7 @@ def _check_same_data(left: Run | Published, right: Run | Published) -> None:
             )
     runs = [side for side in (left, right) if isinstance(side, Run)]
     if len(runs) == 2 and (sentence := other_inputs(runs[0].info, runs[1].info, (left.path, right.path))) is not None:
-        warnings.warn(sentence, MemfluenceWarning, stacklevel=4)
-    sizes = [_n_train(side) for side in (left, right)]
-    if None not in sizes and sizes[0] != sizes[1]:
-        raise RunMismatchError(
-            f"{left.path} and {right.path} are about different data: {sizes[0]} and {sizes[1]} training examples."
-        )
+        _warn(sentence)
     for side, other in ((left, right), (right, left)):
         if isinstance(other, Published) and other.train_index is not None and other.test_index is not None:
             _check_pairs(side, other, other.train_index, other.test_index)
@@ -138,9 +165,8 @@ def _check_pairs(side: Run | Published, pairs: Published, train: np.ndarray, tes
     for size, index in zip(sizes, (train, test)):
         if size is not None and index.max(initial=-1) >= size:
             raise RunMismatchError(f"{pairs.path} names examples that {side.path} does not have.")
-    labels = _labels(side)
-    if pairs.label_of_pairs is not None and labels[0] is not None:
-        if differ := int((labels[0][train].astype(str) != pairs.label_of_pairs.astype(str)).sum()):
+    if pairs.label_of_pairs is not None and (known := _known_labels(side, train)) is not None:
+        if differ := int((known != pairs.label_of_pairs.astype(str)).sum()):
             raise RunMismatchError(
                 f"{differ} training examples of {pairs.path} have another label in {side.path}; the data are others, or"
                 " in another order."
@@ -150,6 +176,17 @@ def _check_pairs(side: Run | Published, pairs: Published, train: np.ndarray, tes
             f"{pairs.path} pairs examples of one class, but {differ} of its pairs have two classes in {side.path};"
             " the data are others, or in another order."
         )
+
+
+def _known_labels(side: Run | Published, train: np.ndarray) -> np.ndarray | None:
+    """What a side says of the labels of some training examples, as text; None where it does not know them all."""
+    labels = _labels(side)[0]
+    if labels is not None:
+        return np.asarray(labels[train].astype(str))
+    if isinstance(side, Run) or side.train_index is None or side.label_of_pairs is None:
+        return None
+    there = dict(zip(side.train_index.tolist(), side.label_of_pairs.astype(str).tolist()))
+    return np.array([there[i] for i in train.tolist()]) if set(train.tolist()) <= set(there) else None
 
 
 def _labels(side: Run | Published) -> tuple[np.ndarray | None, np.ndarray | None]:

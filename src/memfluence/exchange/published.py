@@ -9,7 +9,7 @@ equal to it, and the file would select other pairs than the run. Files are read 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +40,12 @@ class Published:
     test_labels: np.ndarray | None = None
     blocks: tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...] = field(default=())  # (train, test, influence)
 
+    def only(self, chosen: np.ndarray) -> "Published":
+        """The same file with some of its pairs, (pairs,) bool."""
+        names = ("train_index", "test_index", "influence", "memorization_of_pairs", "label_of_pairs")
+        kept = {name: values[chosen] for name in names if (values := getattr(self, name)) is not None}
+        return replace(self, **kept)
+
     def summary(self) -> dict[str, int] | None:
         """The paper's four counts, where the file holds pairs."""
         if self.train_index is None or self.test_index is None:
@@ -53,7 +59,7 @@ def read_published(path: Path) -> Published:
         raise InputError(f"There is no run or file {path}; give a run's directory, a published .npz or a table.")
     if path.suffix.lower() in TABLES and (columns := read_own_table(path)):
         return _of_pairs(columns, path) if "influence" in columns else _of_scores(columns, path)
-    if path.suffix.lower() in {".csv", ".parquet"}:
+    if path.suffix.lower() != ".npz" and path.suffix.lower() in TABLES:
         raise InputError(
             f"{path} is no table of scores or pairs, with the columns that 'memfluence scores RUN --out FILE' and"
             " 'memfluence pairs RUN --out FILE' write."

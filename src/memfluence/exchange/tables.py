@@ -56,7 +56,7 @@ def _parquet(columns: Mapping[str, np.ndarray]) -> bytes:
         table,
         sink,
         compression="zstd",
-        use_dictionary=[name for name in columns if name not in integers],
+        use_dictionary=[name for name in columns if name not in integers] if len(table) else False,
         column_encoding=dict.fromkeys(integers, "DELTA_BINARY_PACKED"),  # an index takes a few bytes in all
     )
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]

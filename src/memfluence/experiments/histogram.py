@@ -64,7 +64,8 @@ def summarize(
     )
     first = min(np.floor(infl * BINS_PER_UNIT + 1e-9), BINS_PER_UNIT - 1)
     edges = np.arange(first, BINS_PER_UNIT + 1) / BINS_PER_UNIT  # (bins + 1,)
-    edges[0] = max(edges[0], infl) if infl < edges[1] else edges[0]  # no bin holds what was not selected
+    if edges[0] < infl < edges[1]:
+        edges[0] = infl  # no bin holds what was not selected
     by_chance = np.array([binned(values, edges) for values in chance]).reshape(len(chance), len(edges) - 1)
     table = pd.DataFrame(
         {

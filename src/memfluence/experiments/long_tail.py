@@ -92,9 +92,9 @@ class Campaign:
     @property
     def clipped(self) -> dict[str, dict[str, Any]]:
         """What it is set to for clipping and noise."""
-        clipped = {f"clip-{clip:g}": {"clip": clip, "noise": 0.0} for clip in self.clips}
+        clipped = {f"clip-{clip:.12g}": {"clip": clip, "noise": 0.0} for clip in self.clips}
         at = self.noise_clip
-        return clipped | {f"clip-{at:g}-noise-{noise:g}": {"clip": at, "noise": noise} for noise in self.noises}
+        return clipped | {f"clip-{at:.12g}-noise-{noise:.12g}": {"clip": at, "noise": noise} for noise in self.noises}
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -110,7 +110,7 @@ def plan(
     epochs: Sequence[int] = (1, 2, 3, 5, 8, 12, 20, 30),
     clips: Sequence[float] = (0.03, 0.1, 0.3, 1, 2, 3, 5, 10),  # from singletons by chance to nothing lost
     noises: Sequence[float] = (0.03, 0.1, 0.2, 0.4, 1, 3),  # the other way round
-    noise_clip: float = 5.0,  # which alone costs nothing
+    noise_clip: float = 5.0,  # which alone costs little
     seed: int = 0,
 ) -> Campaign:
     """The base world has the first of the first three lists; each of the others differs from it in one of the three."""
@@ -119,6 +119,8 @@ def plan(
         raise InputError(f"The 'trials' parameter must be an integer >= {2 * BLOCKS}. Got {trials!r} instead.")
     if not (exponents and subpopulations and sizes):
         raise InputError("Give at least one Zipf exponent, one number of subpopulations and one training set size.")
+    if not all(isinstance(one, int) and one >= 1 for one in epochs):
+        raise InputError(f"The 'epochs' parameter must be integers from 1 on. Got {list(epochs)} instead.")
     for name, given in (("clips", clips), ("noises", noises), ("noise_clip", [noise_clip])):
         if not all(0 < one < math.inf for one in given):
             raise InputError(f"The '{name}' parameter must be finite and above 0. Got {given} instead.")

@@ -1,13 +1,13 @@
 """How images that stay in their files (`imagenet:`, `folder:?lazy=true`) reach a network: no part of its identity."""
 
-import os
 from dataclasses import dataclass
 from typing import ClassVar
 
 from memfluence.errors import LearnerError
+from memfluence.learners._cores import available_cores
 from memfluence.learners._settings import is_integer
 
-__all__ = ["ImageLoading", "available_cores"]
+__all__ = ["ImageLoading"]
 
 _WAYS = ("auto", "table", "stream")
 
@@ -38,8 +38,3 @@ class ImageLoading:
         if self.decode_workers >= 0:
             return self.decode_workers
         return available_cores()
-
-
-def available_cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -171,10 +171,11 @@ class Parts:
         return there if there is not None and len(there.store.scan().numbers) >= FEWEST["second"] else None
 
     def trained_runs(self) -> list[Run]:
-        """The base, the other network's run, and the models of parts that have a result or have begun."""
-        places = [self.where / part / "trained" for part in ("removal", "utility", "last-layer")]
-        others = [open_run(place) for place in places if (place / RUN_FILE).is_file()]
-        return [self.base, *([] if (other := self._other()) is None else [other]), *others]
+        """The base, the other network's run where it is compared, and the models of parts that have a result."""
+        parts = [part for part in TRAINED if part != "second" and part in self.results]
+        others = [open_run(file.parent) for part in parts for file in sorted((self.where / part).rglob(RUN_FILE))]
+        other = self._other() if "architectures" in self.results else None
+        return [self.base, *([] if other is None else [other]), *others]
 
     def grow(self, parts: Sequence[str]) -> None:
         """Spend the time that is left on more repeats: half of it on removal, then what is left on utility."""

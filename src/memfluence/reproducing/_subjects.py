@@ -91,7 +91,7 @@ def chosen_parts(subject: Subject, only: str | None) -> dict[str, int | None]:
         name, equals, count = text.partition("=")
         if name not in allowed:
             raise InputError(f"There is no part {name!r} of this; there are {', '.join(allowed)}.")
-        if equals and (not count.isdigit() or name not in FEWEST):
+        if equals and (not count.isdecimal() or name not in FEWEST):
             raise InputError(f"A number of models follows one of {', '.join(FEWEST)}, as removal=10. Got {text!r}.")
         if equals and int(count) < FEWEST[name]:
             raise InputError(f"The part {name} takes a number from {FEWEST[name]} on. Got {text!r}.")

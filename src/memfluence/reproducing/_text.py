@@ -150,9 +150,9 @@ def _thresholds(result: Result, subject: str) -> list[str]:
     if found["note"] is not None:
         return [found["note"]]
     return [
-        f"The lowest thresholds at which two halves of {found['trials_each']:,} trials have a Jaccard index of"
-        f" {found['jaccard']:g} are a memorization of {found['mem']:g} and an influence of {found['infl']:g}"
-        f"{' (lower ones were not looked at)' if found['infl_could_be_lower'] else ''}."
+        f"Two halves of {found['trials_each']:,} trials have a Jaccard index of at least {found['jaccard']:g} at a"
+        f" memorization of {found['mem']:g}, the lowest from the usual one on, and at an influence of"
+        f" {found['infl']:g}, the lowest{' looked at' if found['infl_could_be_lower'] else ' at which they do'}."
     ]
 
 
@@ -202,7 +202,13 @@ def _limits(clipping: list[dict[str, Any]]) -> list[str]:
             f"with gradients clipped at {one['clip']:g}{noise}, {once} points are lost on test examples whose"
             f" subpopulation was seen once, and {often} on those whose subpopulation was seen more often"
         )
-    return [f"Where memorization is limited in models that are given everything: {'; '.join(costs)}."] if costs else []
+    if not costs:
+        return []
+    n = chosen[0]["test_once"]["n"]
+    return [
+        f"Where memorization is limited in models that are given everything: {'; '.join(costs)} (± standard error, {n}"
+        " models each)."
+    ]
 
 
 CAPTIONS = {

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 
 from memfluence.errors import LearnerError
-from memfluence.learners._loading_images import available_cores
+from memfluence.learners._cores import available_cores
 
 __all__ = [
     "all_threads",
