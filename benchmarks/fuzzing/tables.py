@@ -20,7 +20,7 @@ from memfluence.exchange import write_table
 
 __all__ = ["Tables"]
 
-_WHOLE = "whole.csv"  # scores of the same data, for comparison
+_WHOLE = "whole.csv"  # the same unharmed, for comparison
 _CELLS = (
     "",
     "nan",
@@ -53,7 +53,7 @@ class Tables:
         self._columns = (scores, scores | {"label": np.arange(30) % 3}, pairs)
         self._tables = [pa.table({n: pa.array(v, from_pandas=True) for n, v in one.items()}) for one in self._columns]
         self._parquet = [[written(table, how) for how in WRITINGS] for table in self._tables]
-        self._whole = [_bytes(scores, ".csv"), _bytes(self._columns[1], ".csv"), _bytes(scores, ".csv")]
+        self._whole = [_bytes(one, ".csv") for one in self._columns]
         self.seeds = tuple(
             self._case(number, f"table{ending}", _bytes(one, ending))
             for number, one in enumerate(self._columns)

@@ -59,7 +59,7 @@ def test_built_in_with_settings() -> None:
         (
             "mlp",
             {"epoch": "3"},
-            r"mlp has no setting 'epoch'; did you mean 'epochs'\? Its settings are batch, epochs, hid",
+            r"mlp has no setting 'epoch'; did you mean 'epochs'\? Its settings are batch, clip, epochs, hid",
         ),
         ("mlp", {"epochs": "many"}, "'epochs' of mlp must be an integer; got 'many'"),
         ("mlp", {"rate": "fast"}, "'rate' of mlp must be a number; got 'fast'"),

@@ -71,7 +71,7 @@ function App() {
   useEffect(() => {
     const pressed = (event: KeyboardEvent) => {
       const { path } = currentRoute(); // of this moment: keys may come faster than views
-      const typing = (event.target as Element).closest("input, select, textarea");
+      const typing = (event.target as Element).closest("input:not([type=checkbox]), select, textarea");
       if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || help.current?.open) return;
       if (typing) {
         if (event.key === "Escape") (typing as HTMLElement).blur();
