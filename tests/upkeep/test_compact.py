@@ -3,6 +3,7 @@
 import multiprocessing
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 import memfluence as mf
 from memfluence.errors import StoreError
 from memfluence.store import Rows, TrialStore, unpack
+from memfluence.store._upkeep import _is_no_file
 from upkeep.kills import killed_everywhere
 from upkeep.planned_world import PlannedWorld, all_files, with_one_bit_changed
 
@@ -185,3 +187,21 @@ def test_rows_compare_bit_for_bit() -> None:
     assert rows(0.0) != rows(-0.0)
     assert rows(1.0) != rows(2.0)
     assert rows(1.0) != 1.0
+
+
+def test_a_segment_that_vanishes_while_it_is_looked_at_is_no_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment, look = tmp_path / "segment.parquet", Path.stat
+    segment.write_bytes(b"")
+
+    def looked_at(path: Path, **how: Any) -> Any:
+        found = look(path, **how)
+        if path == segment:
+            path.unlink()  # another process has compacted it
+        return found
+
+    monkeypatch.setattr(Path, "stat", looked_at)
+    assert not _is_no_file(segment)
+    assert not _is_no_file(segment)  # gone
+    assert _is_no_file(tmp_path)

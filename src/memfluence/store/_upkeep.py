@@ -1,6 +1,7 @@
 """What `TrialStore` offers to those who look after a run: segments one by one, read, written anew, removed."""
 
 import json
+import stat
 import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -209,5 +210,11 @@ class StoreUpkeep:
 
 
 def _is_no_file(path: Location) -> bool:
-    """Whether there is something else: a directory, or a pipe, whose reader would wait for ever."""
-    return isinstance(path, Path) and path.exists() and not path.is_file()
+    """Whether there is something else: a directory, or a pipe, whose reader would wait for ever.
+
+    Looked at once: a file that vanishes between two looks, because it is compacted, was one.
+    """
+    try:
+        return isinstance(path, Path) and not stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return False
