@@ -102,7 +102,7 @@ def _about_pairs(found: Comparison) -> list[str]:
 
 
 def _curves(axes: "Axes", found: Comparison, measure: str, words: str) -> None:
-    """Over thresholds: of what both select, and of what either does."""
+    """How both sides agree over thresholds, by one measure."""
     for name, colour in (("memorization", BLUE), ("influence", ORANGE)):
         if name in found.curves:
             values = getattr(found.curves[name], measure)
