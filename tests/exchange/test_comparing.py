@@ -234,7 +234,9 @@ def test_pairs_of_two_classes_are_left_out_beside_a_run(tmp_path: Path, both: tu
 
 
 @pytest.mark.parametrize("ending", ["csv", "npz", "parquet"])
-@pytest.mark.parametrize("labels", [["00", "01"], ["true", "false"], ["1e3", "2e3"], ["NA", ""], [0, 1]])
+@pytest.mark.parametrize(
+    "labels", [["00", "01"], ["true", "false"], ["1e3", "2e3"], ["NA", ""], ["=1+1", "'=1+1"], [0, 1]]
+)
 def test_labels_come_back_as_they_were_written(tmp_path: Path, labels: list[object], ending: str) -> None:
     train, test = np.array(labels)[np.arange(20) % 2], np.array(labels)[np.arange(9) % 2]
     mf.import_trials([trials_file(tmp_path / "a.npz", train_labels=train, test_labels=test)], tmp_path / "a")

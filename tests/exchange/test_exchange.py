@@ -1,10 +1,12 @@
 """Trials and results that travel: import, export, compare, tables."""
 
+import csv
 import dataclasses
 import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 import memfluence as mf
@@ -12,6 +14,7 @@ from exchange.trial_files import everything, full_disk, trials_file
 from memfluence.cli._output import as_json
 from memfluence.errors import InputError, RunMismatchError, StoreError
 from memfluence.exchange import read_published, rows, write_table
+from memfluence.exchange.tables import from_cell
 from memfluence.store import TrialStore, unpack
 from small_world import SmallWorld
 
@@ -303,9 +306,24 @@ def test_tables_have_the_same_bytes_for_the_same_values(tmp_path: Path, ending: 
         assert read.value.tolist()[::2] == [0.1, 1 / 3]
         assert np.isnan(read.value[1])
     elif ending == "parquet":
-        import pyarrow.parquet as pq
-
         assert pq.read_table(tmp_path / "one.parquet")["value"].to_pylist() == [0.1, None, 1 / 3]
+
+
+FORMULAS = ["=cmd|' /C calc'!A0", "@SUM(1;2)", "+a", "-a", "\t=1", "\r=1", "'=1", "-0.5", "it's =1", "'tis", ""]
+
+
+def test_a_spreadsheet_runs_no_text_of_a_table(tmp_path: Path) -> None:
+    columns = {"label": np.array(FORMULAS), "=B1": np.linspace(-0.1, 0, len(FORMULAS))}
+    for ending in ("csv", "parquet"):
+        write_table(columns, tmp_path / f"table.{ending}")
+    with (tmp_path / "table.csv").open(newline="") as file:
+        header, *cells = csv.reader(file)
+    assert header == ["label", "'=B1"]
+    texts = [text for text, _ in cells]
+    assert texts == [*(f"'{text}" for text in FORMULAS[:7]), *FORMULAS[7:]]
+    assert [from_cell(text) for text in texts] == FORMULAS
+    assert [float(number) for _, number in cells] == columns["=B1"].tolist()
+    assert pq.read_table(tmp_path / "table.parquet")["label"].to_pylist() == FORMULAS
 
 
 def test_rows_say_none_for_what_cannot_be_estimated() -> None:

@@ -17,6 +17,7 @@ from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from sklearn.pipeline import make_pipeline
 
 import memfluence as mf
+from memfluence.cli import main
 from memfluence.errors import InputError
 from memfluence.store import unpack
 
@@ -53,6 +54,19 @@ def test_cleanlab_gets_what_held_out_models_say(tmp_path: Path, suffix: str) -> 
     assert (table["predicted_label"][seen] == votes[seen].argmax(1)).all()
     right = run.memorization()["accuracy_out"]
     np.testing.assert_allclose(table["label_quality"], right, rtol=1e-15)  # it is the C-score of this run
+
+
+def test_cleanlab_and_tables_of_scores_have_no_class_or_id_that_runs(tmp_path: Path) -> None:
+    rows = "".join(f"=cmd|{k},{k % 7},{('=1+1', 'b')[k % 2]}\n" for k in range(30))
+    (tmp_path / "t.csv").write_text("name,x,label\n" + rows)
+    small_run(tmp_path, f"csv:{tmp_path}/t.csv?columns=x&id=name", record=["prediction"])
+    for command in (["scores", str(tmp_path / "run"), "--out"], ["export", str(tmp_path / "run"), "--format=cleanlab"]):
+        with pytest.raises(SystemExit) as end:
+            main([*command, str(tmp_path / "out.csv")])
+        assert end.value.code == 0
+        table = pd.read_csv(tmp_path / "out.csv")
+        assert set(table["label"]) == {"'=1+1", "b"}
+        assert table["id"].str.startswith("'=cmd|").all()
 
 
 def test_cleanlab_needs_predictions(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from memfluence.errors import InputError, one_line
+from memfluence.exchange.tables import from_cell
 from memfluence.npzfiles import open_npz
 from memfluence.store import read_columns
 
@@ -84,7 +85,11 @@ def _csv(path: Path) -> dict[str, np.ndarray]:
     except (ValueError, OSError, pd.errors.ParserWarning) as error:  # pandas' other errors are ValueErrors
         raise InputError(f"{path} cannot be read as a UTF-8 CSV with a header ({one_line(str(error))}).") from error
     found = {name: table[name].to_numpy() for name in _chosen(list(table.columns))}
-    return {name: values.astype(str) if values.dtype.kind not in "fiub" else values for name, values in found.items()}
+    return {name: values if values.dtype.kind in "fiub" else _texts(values) for name, values in found.items()}
+
+
+def _texts(cells: np.ndarray) -> np.ndarray:
+    return np.array([from_cell(str(cell)) for cell in cells.tolist()], np.str_)
 
 
 _READERS = {".csv": _csv, ".npz": _npz, ".parquet": _parquet}

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -11,9 +12,24 @@ from memfluence.errors import InputError
 from memfluence.npzfiles import npz_bytes
 from memfluence.store import write_whole
 
-__all__ = ["rows", "write_table"]
+__all__ = ["as_cell", "from_cell", "rows", "write_table"]
 
 ROWS_AT_ONCE = 10_000
+_RUNS = re.compile(r"'*[=+\-@\t\r]")  # beginnings of what a spreadsheet calculates, with the apostrophes that stop it
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+def as_cell(value: object) -> object:
+    """A value as a CSV file has it: a text that a spreadsheet would run as a formula gets an apostrophe before it.
+
+    Numbers, and texts that are numbers, stay as they are. `from_cell` gives the text back.
+    """
+    return f"'{value}" if isinstance(value, str) and _RUNS.match(value) and not _NUMBER.fullmatch(value) else value
+
+
+def from_cell(text: str) -> str:
+    """The text that `as_cell` was given."""
+    return text[1:] if text.startswith("'") and _RUNS.match(text) else text
 
 
 def write_table(columns: Mapping[str, np.ndarray], path: Path) -> None:
@@ -37,11 +53,18 @@ def _each_row(columns: Mapping[str, np.ndarray], unknown: object) -> Iterator[tu
         yield from zip(*([unknown if isinstance(one, float) and one != one else one for one in part] for part in some))
 
 
+class _Lines(io.StringIO):
+    """Lines that end in a line feed. Told of that ending, Python's writer would leave a carriage return unquoted."""
+
+    def write(self, row: str) -> int:
+        return super().write(row.removesuffix("\r\n") + "\n")
+
+
 def _csv(columns: Mapping[str, np.ndarray]) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(_each_row(columns, ""))
+    text = _Lines()
+    writer = csv.writer(text)
+    writer.writerow(map(as_cell, columns))
+    writer.writerows(map(as_cell, row) for row in _each_row(columns, ""))
     return text.getvalue().encode()
 
 
