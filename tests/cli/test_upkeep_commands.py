@@ -9,6 +9,13 @@ from memfluence.store import TrialStore
 
 RUN = ["run", DATA, "--learner", "learner.py:learn", "--trials", "30", "--quiet", "--out"]
 
+RANDOM = """
+import numpy as np
+
+def learn(x, y, seed):
+    return lambda z: y[np.random.default_rng().integers(len(y), size=len(z))]
+"""
+
 
 @pytest.fixture
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
@@ -43,6 +50,15 @@ def test_from_damage_to_a_whole_run(shell: Shell) -> None:
     shell(*RUN, "run")
     shell("verify", "run")
     assert shell("scores", "run", "--json") == whole
+
+
+def test_a_learner_that_is_not_deterministic_is_no_damage(shell: Shell) -> None:
+    Path("dice.py").write_text(RANDOM)
+    shell("run", DATA, "--learner", "dice.py:learn", "--trials", "9", "--quiet", "--out", "run")
+    found = shell("verify", "run", "--sample", "3", "--learner", "dice.py:learn", code=1)
+    assert found.count("gives two answers: the learner is not deterministic") == 3
+    assert "memfluence repair" not in found
+    assert "nothing is wrong" in shell("repair", "run", "--dry-run")
 
 
 def test_shards_that_were_made_apart_are_merged_and_compacted(shell: Shell) -> None:

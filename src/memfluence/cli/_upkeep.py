@@ -11,6 +11,7 @@ from memfluence.cli._output import as_json, say, stdout_to_stderr
 __all__ = ["compact", "merge", "repair", "verify"]
 
 _PROBLEMS = 1  # exit code
+_REPAIRED = ("segment", "trial", "note")  # kinds of problem that 'repair' sets aside
 _SHOWN = 20  # problems of each kind that are printed
 
 
@@ -50,7 +51,7 @@ def verify(
             f" {found.trials_failed} failed, {found.trials_part_way} part-way{again}:"
             f" {'all is as it should be' if found.is_clean else _count(found.problems, 'problem')}."
         )
-        if not found.is_clean:
+        if any(problem.what in _REPAIRED for problem in found.problems):
             say(f"'memfluence repair {run}' sets aside what is wrong; --dry-run shows what that would be.")
     if not found.is_clean:
         raise typer.Exit(_PROBLEMS)

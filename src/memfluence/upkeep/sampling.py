@@ -2,7 +2,8 @@
 
 A learner gives the same bits with the same number of models at once, on the same device model, with the same versions
 and one thread per worker. Where these are the same, any difference is a problem; where they are not, it is said how
-many outcomes differ.
+many outcomes differ. A trial that differs is trained once more: a learner that gives two answers here is not
+deterministic, and then the difference says nothing about what is stored.
 """
 
 import json
@@ -19,10 +20,15 @@ from memfluence.errors import InputError, RunMismatchError
 from memfluence.learners import Learner, described, described_before, resolve
 from memfluence.records import Failure, Outcome, canonical_json
 from memfluence.runs import Run
-from memfluence.store import Location, TrialStore, differences
+from memfluence.store import Location, TrialStore, differences, pack, unpack
 from memfluence.upkeep._survey import design_of
 
 __all__ = ["Again", "run_again"]
+
+_BITS = ("mask", "train_correct", "test_correct")
+_UNEXPLAINED = ", and twice now it is the same: find out what is different here ('repair' trains nothing again)."
+
+Result = Outcome | Failure
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,7 @@ class Again:
     of: int
     is_wrong: bool  # whether that may not be
     message: str
+    deterministic: bool | None = None  # whether the learner gives the same twice; None where that was not asked
 
 
 def run_again(
@@ -80,9 +87,12 @@ def run_again(
     with one_thread():
         for group in groups_of(chosen, info.group_size):
             batch = trials_of(design, group, info.group_size)
-            for result in trained.train(data, batch, record=info.record, device=device):
-                if result.trial in group.wanted:
-                    compared.append(_compared(result, stored[result.trial], changed))
+            first, second = list(trained.train(data, batch, record=info.record, device=device)), {}
+            first = [result for result in first if result.trial in group.wanted]
+            if any(_differing(result, stored[result.trial])[0] > 0 for result in first):
+                results = trained.train(data, batch, record=info.record, device=device)
+                second = {result.trial: result for result in results}
+            compared += [_compared(one, stored[one.trial], second.get(one.trial), changed) for one in first]
     return tuple(compared)
 
 
@@ -99,21 +109,43 @@ def _stored(store: TrialStore, wanted: set[int]) -> dict[int, dict[str, Any]]:
     return found
 
 
-def _compared(result: Outcome | Failure, stored: Mapping[str, Any], changed: Sequence[str]) -> Again:
-    trial = result.trial
+def _differing(result: Result, there: Mapping[str, Any]) -> tuple[int, int]:
+    """How many bits and optional values of a result are not those of a stored row, and of how many; -1: it failed."""
     if isinstance(result, Failure):
-        return Again(trial, -1, 0, True, f"Trial {trial}, run again, failed: {result.summary}")
+        return -1, 0
     differ = of = 0
-    for name in ("mask", "train_correct", "test_correct"):
-        bits = getattr(result, name)
-        there = np.unpackbits(np.frombuffer(stored[name], np.uint8), count=len(bits), bitorder="little")
-        differ, of = differ + int((there != bits).sum()), of + len(bits)
-    for name, values in result.extras.items():
-        bytes_here = np.ascontiguousarray(values, values.dtype.newbyteorder("<")).view(np.uint8)
-        there = np.frombuffer(stored[name], np.uint8) != bytes_here  # bit for bit: NaN is NaN
-        differ, of = differ + int(there.reshape(len(values), -1).any(axis=1).sum()), of + len(values)
+    for name, values in _packed(result).items():
+        length = len(getattr(result, name)) if name in _BITS else len(result.extras[name])
+        unequal = np.frombuffer(there[name], np.uint8) ^ values
+        each = unpack(unequal, length) if name in _BITS else unequal.reshape(length, -1).any(axis=1)
+        differ, of = differ + int(each.sum()), of + length
+    return differ, of
+
+
+def _packed(result: Outcome) -> dict[str, np.ndarray]:
+    """The columns of a result as a segment has them, as bytes. Compared as bytes, NaN is NaN."""
+    extras = {
+        name: np.ascontiguousarray(values, values.dtype.newbyteorder("<")).view(np.uint8).ravel()
+        for name, values in result.extras.items()
+    }
+    return {name: pack(getattr(result, name)) for name in _BITS} | extras
+
+
+def _compared(result: Result, stored: Mapping[str, Any], second: Result | None, changed: Sequence[str]) -> Again:
+    """`second` is the same trial trained once more, where the first time gave another result than what is stored."""
+    trial, (differ, of) = result.trial, _differing(result, stored)
+    if isinstance(result, Failure):
+        return Again(trial, differ, of, True, f"Trial {trial}, run again, failed: {result.summary}")
+    if second is None or not differ:
+        return Again(trial, differ, of, False, f"Trial {trial}, run again, is what is stored.")
+    if _differing(second, _packed(result))[0]:
+        message = (
+            f"Trial {trial}, trained twice now, gives two answers: the learner is not deterministic, so nothing can be"
+            " held against what is stored, and there is nothing to repair."
+        )
+        return Again(trial, differ, of, True, message, deterministic=False)
     elsewhere = [] if result.device == stored["device"] else [f"the device {stored['device']} (here {result.device})"]
     reasons = [*changed, *elsewhere]
     message = f"Trial {trial}, run again, differs in {differ} of {of} values from what is stored"
-    why = f"; it was made with {', '.join(reasons)}, which may change rounding." if reasons else "."
-    return Again(trial, differ, of, differ > 0 and not reasons, message + why)
+    why = f"; it was made with {', '.join(reasons)}, which may change rounding." if reasons else _UNEXPLAINED
+    return Again(trial, differ, of, not reasons, message + why, deterministic=True)
