@@ -33,8 +33,9 @@ from typing import Any
 
 import numpy as np
 
-from memfluence.estimators import ClassBlock, Influence, _int8, arms, influence
+from memfluence.estimators import ClassBlock, Influence, arms, influence
 from memfluence.estimators.counts import bits_at, kernels
+from memfluence.estimators.kernels import int8
 from memfluence.records import Kind, Outcome, Trials
 from memfluence.store import RunInfo, TrialStore
 from memfluence.store.run_file import segment_columns
@@ -251,13 +252,11 @@ def on_gpu(device: str, scale: float) -> dict[str, Any]:
         made.test_correct[:, j >> 3] &= ~(spoiled.astype(np.uint8) << (j & 7)).astype(np.uint8)
     labels = "any class, no condition on memorization"
     few = np.arange(min(20_000, n_train)), np.arange(min(9_000, n_test))
-    _int8.DeviceScan(arms(made, KINDS), device).scan(
-        *few, k=10, threshold=0.15
-    )  # libraries are loaded, memory is there
+    int8.DeviceScan(arms(made, KINDS), device).scan(*few, k=10, threshold=0.15)  # libraries are loaded, memory is there
     start = time.perf_counter()
     chosen = arms(made, KINDS)
     everything = np.arange(n_train), np.arange(n_test)
-    index, value, rows, columns = _int8.DeviceScan(chosen, device).scan(*everything, k=10, threshold=0.15)
+    index, value, rows, columns = int8.DeviceScan(chosen, device).scan(*everything, k=10, threshold=0.15)
     seconds = time.perf_counter() - start
     operations = 2.0 * n_train * n_test * trials
     print(

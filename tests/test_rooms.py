@@ -93,10 +93,10 @@ HEAVY = {"torch", "ray", "matplotlib", "pandas", "sklearn", "numba", "datasets",
 
 # Private modules (and all of learners/_torch) that their room imports only when the work begins.
 IMPORTED_WHEN_USED = {
-    "estimators/_compiling.py": {"numba"},
-    "estimators/_counting.py": {"numba"},
-    "estimators/_kernels.py": {"numba"},
-    "estimators/_layouts.py": {"numba"},
+    "estimators/kernels/compiling.py": {"numba"},
+    "estimators/kernels/counting.py": {"numba"},
+    "estimators/kernels/adding.py": {"numba"},
+    "estimators/kernels/layouts.py": {"numba"},
 }
 
 

@@ -79,18 +79,18 @@ def test_blocks_equal_the_reference(data, trials, n_train, n_test):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_tiles_and_threads_do_not_change_counts(monkeypatch, method):
-    from memfluence.estimators import _counting
+    from memfluence.estimators.kernels import counting
 
     monkeypatch.setattr(counts, "TRIALS_AT_ONCE", 50)
     monkeypatch.setattr(counts, "EXAMPLES_AT_ONCE", 30)
-    monkeypatch.setattr(_counting, "CHUNK", 3)
-    monkeypatch.setattr(_counting, "TESTS_PER_TASK", 7)
-    monkeypatch.setattr(_counting, "TRANSPOSED_AT_ONCE", 512)
-    monkeypatch.setattr(_counting, "thread_count", lambda: 3)
+    monkeypatch.setattr(counting, "CHUNK", 3)
+    monkeypatch.setattr(counting, "TESTS_PER_TASK", 7)
+    monkeypatch.setattr(counting, "TRANSPOSED_AT_ONCE", 512)
+    monkeypatch.setattr(counting, "thread_count", lambda: 3)
     mask, correct = adversarial(170, 3100, 65)  # more examples than a panel has
     reference = joint_counts_reference(pack(mask), pack(correct), 3100, 65)
     for panels_bytes in (1, 2**20):
-        monkeypatch.setattr(_counting, "PANELS_BYTES", panels_bytes)
+        monkeypatch.setattr(counting, "PANELS_BYTES", panels_bytes)
         counter = JointCounter(pack(mask), pack(correct), 3100, 65, method=method)
         np.testing.assert_array_equal(counter.block(), reference)
         for of in ("test", "train"):  # tasks of some test examples, or of some panels
@@ -106,13 +106,13 @@ def test_tiles_and_threads_do_not_change_counts(monkeypatch, method):
 @pytest.mark.parametrize("of", ["test", "train"])
 @pytest.mark.parametrize("method", METHODS)
 def test_tiles_of_one_example_come_in_order_on_one_thread(monkeypatch, method, of):
-    from memfluence.estimators import _counting
+    from memfluence.estimators.kernels import counting
 
     monkeypatch.setattr(counts, "EXAMPLES_AT_ONCE", 30)
-    monkeypatch.setattr(_counting, "CHUNK", 3)
-    monkeypatch.setattr(_counting, "TESTS_PER_TASK", 7)
-    monkeypatch.setattr(_counting, "PANELS_BYTES", 1)
-    monkeypatch.setattr(_counting, "thread_count", lambda: 3)
+    monkeypatch.setattr(counting, "CHUNK", 3)
+    monkeypatch.setattr(counting, "TESTS_PER_TASK", 7)
+    monkeypatch.setattr(counting, "PANELS_BYTES", 1)
+    monkeypatch.setattr(counting, "thread_count", lambda: 3)
     mask, correct = adversarial(20, 3100, 65)
     counter = JointCounter(pack(mask), pack(correct), 3100, 65, method=method)
     seen = {}  # position along the own axis -> (thread, starts along the other axis)
@@ -130,17 +130,17 @@ def test_tiles_of_one_example_come_in_order_on_one_thread(monkeypatch, method, o
 
 
 def test_each_test_example_takes_the_cheaper_kernel():
-    from memfluence.estimators import _counting
+    from memfluence.estimators.kernels import counting
 
     rng = np.random.default_rng(0)
     accuracy = np.where(np.arange(240) % 2, 0.5, 0.97)  # half of them far from one half
     mask, correct = rng.random((1000, 1024)) < 0.7, rng.random((1000, 240)) < accuracy
-    counter = _counting.PackedCounter(pack(mask), pack(correct), 1024, 240, "auto")
+    counter = counting.PackedCounter(pack(mask), pack(correct), 1024, 240, "auto")
     tests = counter.tests(np.arange(240), 300)  # with 1024 examples, all would be counted by rows
     np.testing.assert_array_equal(tests.by_words, np.arange(1, 240, 2))
     np.testing.assert_array_equal(tests.by_rows, np.arange(0, 240, 2))
     found = np.full((240, 300), -1, np.int32)
-    counter.count(_counting.Panel(counter, np.arange(300)), tests, found)
+    counter.count(counting.Panel(counter, np.arange(300)), tests, found)
     np.testing.assert_array_equal(found.T, joint_counts_reference(pack(mask), pack(correct), 1024, 240)[:300])
     assert len(counter.tests(np.arange(240), 1024).by_words) == 0
     assert len(counter.tests(np.arange(240), 8).by_rows) == 0  # eight examples would waste the adders' lanes
@@ -161,11 +161,11 @@ def test_counters_of_the_minority_carry_over(rare):
 
 
 def test_quotients_are_rounded_as_divisions_are():
-    from memfluence.estimators import _counting
+    from memfluence.estimators.kernels import counting
 
     def quotients(a, b):
         found, none = np.empty((1, len(a))), np.zeros((1, len(a)), np.int32)
-        _counting.divide(a[None].astype(np.int32), none, b.astype(float), np.ones(len(a)), np.zeros(1), found, 0, 0)
+        counting.divide(a[None].astype(np.int32), none, b.astype(float), np.ones(len(a)), np.zeros(1), found, 0, 0)
         return found[0]
 
     small, large = (side[np.tri(1500, dtype=bool).T] for side in np.indices((1500, 1500)))  # of which 0 / 0 is NaN
@@ -186,15 +186,15 @@ def test_read_only_and_strided_bits(method):
 
 
 def test_words_hold_the_bits_of_their_trials():
-    from memfluence.estimators import _counting
+    from memfluence.estimators.kernels import counting
 
     mask, _ = adversarial(130, 1100, 1)
-    words = _counting._example_words(pack(mask), 1100)
+    words = counting._example_words(pack(mask), 1100)
     assert words.shape == (1100, 3)
     for trial in range(192):
         expected = mask[trial] if trial < 130 else np.zeros(1100, bool)
         np.testing.assert_array_equal((words[:, trial // 64] >> np.uint64(trial % 64)) & np.uint64(1), expected)
-    np.testing.assert_array_equal(_counting._ones(words), mask.sum(axis=0))
+    np.testing.assert_array_equal(counting._ones(words), mask.sum(axis=0))
 
 
 @pytest.mark.parametrize(("trials", "n"), [(0, 5), (1, 1), (255, 9), (256, 8), (511, 70)])
@@ -237,8 +237,8 @@ def test_the_fast_path_is_loaded_when_it_pays(monkeypatch):
 
 def test_without_numba_counting_goes_on(monkeypatch):
     mask, correct = adversarial(100, 20, 10)
-    monkeypatch.setitem(sys.modules, "memfluence.estimators._counting", None)  # importing it raises ImportError
-    monkeypatch.delattr("memfluence.estimators._counting", raising=False)
+    monkeypatch.setitem(sys.modules, "memfluence.estimators.kernels.counting", None)  # importing it raises ImportError
+    monkeypatch.delattr("memfluence.estimators.kernels.counting", raising=False)
     counts.kernels.cache_clear()
     try:
         counter = JointCounter(pack(mask), pack(correct), 20, 10, method="popcount")

@@ -10,7 +10,8 @@ import pytest
 from bool_trials import BOTH, random_trials
 
 from memfluence.errors import InputError
-from memfluence.estimators import Memory, _counting, influence, memory
+from memfluence.estimators import Memory, influence, memory
+from memfluence.estimators.kernels import counting
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,7 @@ def resident(monkeypatch):
 
 def test_what_does_not_fit_is_refused_with_what_would(monkeypatch, resident):
     trials = random_trials(30, 500, 400)
-    monkeypatch.setattr(_counting, "work_bytes", lambda trials: 0)
+    monkeypatch.setattr(counting, "work_bytes", lambda trials: 0)
     capped = influence(trials, BOTH, memory="1001MB")  # one more than is held
     with pytest.raises(InputError, match="a matrix of 500 x 400 estimates of 8 bytes") as caught:
         capped.block()

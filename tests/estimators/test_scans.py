@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memfluence.errors import InputError
-from memfluence.estimators import _int8, arms, counts, influence, memorization
+from memfluence.estimators import arms, counts, influence, memorization
+from memfluence.estimators.kernels import int8
 from memfluence.findings import high_influence_pairs
 from memfluence.records import Kind
 
@@ -104,10 +105,10 @@ def test_the_scan_of_a_gpu_equals_plain_numpy(world, k, first, size):
     part = expected[train][:, test]
     threshold = some_threshold(expected, rng)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_int8, "FIRST_TRAIN", first)
-        patch.setattr(_int8, "TRAIN_AT_ONCE", size)
-        patch.setattr(_int8, "TEST_AT_ONCE", 7)
-        found = _int8.DeviceScan(arms(trials, kinds), "cpu").scan(train, test, k=k, threshold=threshold)
+        patch.setattr(int8, "FIRST_TRAIN", first)
+        patch.setattr(int8, "TRAIN_AT_ONCE", size)
+        patch.setattr(int8, "TEST_AT_ONCE", 7)
+        found = int8.DeviceScan(arms(trials, kinds), "cpu").scan(train, test, k=k, threshold=threshold)
     index, value = brute_force_top_k(part, k or 0)
     np.testing.assert_array_equal(found[0], np.where(index < 0, -1, train[index]) if len(train) else index)
     np.testing.assert_array_equal(found[1], value)
@@ -123,8 +124,8 @@ def test_a_device_finds_what_the_cpu_finds(monkeypatch, kinds):
     here, there = influence(trials, kinds), influence(trials, kinds, device="cpu:0")
     np.testing.assert_array_equal(there.top_k(4, test=[7, 3]).index, here.top_k(4, test=[7, 3]).index)
     asked = []
-    scan = _int8.DeviceScan.scan
-    monkeypatch.setattr(_int8.DeviceScan, "scan", lambda *args, **given: asked.append(1) or scan(*args, **given))
+    scan = int8.DeviceScan.scan
+    monkeypatch.setattr(int8.DeviceScan, "scan", lambda *args, **given: asked.append(1) or scan(*args, **given))
     options = {"mem": -1, "infl": 0.1, "permutations": 2}
     first, second = (
         high_influence_pairs(trials, kinds, *labels, device=device, **options) for device in ("cpu", "cpu:0")
@@ -183,14 +184,14 @@ def test_no_pair_is_lost_at_any_threshold():
 
 
 def test_work_on_several_threads_gives_the_same(monkeypatch):
-    from memfluence.estimators import _counting
+    from memfluence.estimators.kernels import counting
 
     trials = random_trials(130, 2500, 600)
     labels = np.arange(2500) % 40, np.arange(600) % 41
     results = []
     for threads in (1, 4):
-        monkeypatch.setattr(_counting, "thread_count", lambda threads=threads: threads)
-        monkeypatch.setattr(_counting, "CHUNK", 50)
+        monkeypatch.setattr(counting, "thread_count", lambda threads=threads: threads)
+        monkeypatch.setattr(counting, "CHUNK", 50)
         estimates = influence(trials, BOTH, method="minority")
         blocks = estimates.all_class_blocks(*labels)
         found = high_influence_pairs(trials, BOTH, *labels, mem=-1, infl=0.1, permutations=0)
@@ -201,10 +202,10 @@ def test_work_on_several_threads_gives_the_same(monkeypatch):
 
 
 def test_a_failure_on_a_thread_is_the_callers(monkeypatch):
-    from memfluence.estimators import _counting
+    from memfluence.estimators.kernels import counting
 
-    monkeypatch.setattr(_counting, "thread_count", lambda: 3)
-    monkeypatch.setattr(_counting, "TESTS_PER_TASK", 5)
+    monkeypatch.setattr(counting, "thread_count", lambda: 3)
+    monkeypatch.setattr(counting, "TESTS_PER_TASK", 5)
     counter = counts.JointCounter(*(random_trials(9, 40, 40).mask,) * 2, 40, 40, method="popcount")
 
     def use(*_):

@@ -4,7 +4,7 @@
 
 Three ways give the same integers. A float32 matrix product of unpacked bits is exact, because each product adds at
 most `TRIALS_AT_ONCE` < 2**24 ones and needs nothing but NumPy. The kernels read the bits as they are, by popcount or
-by summing the trials of each test example's rarer outcome, whichever costs less (`_counting.py`): tens of times
+by summing the trials of each test example's rarer outcome, whichever costs less (`kernels/counting.py`): tens of times
 faster, but loading Numba and, the first time on a machine, compiling takes some seconds. `JointCounter` starts with
 the product and changes to the kernels when the work asked of it outweighs that; where Numba cannot be loaded it says
 so and goes on without.
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from memfluence.estimators._counting import PackedCounter
+    from memfluence.estimators.kernels.counting import PackedCounter
 
 Method = Literal["auto", "matmul", "popcount", "minority"]
 
@@ -191,9 +191,9 @@ def bits_at(bits: np.ndarray, columns: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def kernels() -> ModuleType | None:
-    """Counting with compiled kernels (`_counting.py`), if they can be loaded."""
+    """Counting with compiled kernels (`kernels/counting.py`), if they can be loaded."""
     try:
-        from memfluence.estimators import _counting
+        from memfluence.estimators.kernels import counting
     except Exception as error:  # Numba absent, at odds with NumPy, unable to compile or to keep what it compiled
         warnings.warn(
             f"The fast counting kernels cannot be loaded ({error}); counting goes on several times slower,"
@@ -202,4 +202,4 @@ def kernels() -> ModuleType | None:
             stacklevel=2,
         )
         return None
-    return _counting
+    return counting

@@ -20,7 +20,7 @@ threads count at once or after a fork.
 import numpy as np
 from numba import types
 
-from memfluence.estimators._compiling import (
+from memfluence.estimators.kernels.compiling import (
     BLOCK,
     GROUP,
     LEVELS,

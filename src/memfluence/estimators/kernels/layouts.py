@@ -7,7 +7,7 @@ words side by side (for popcounts) or turned back into rows of trials (for the m
 import numpy as np
 from numba import types
 
-from memfluence.estimators._compiling import BLOCK, compiled, inline, ones, read, write, zeros_below
+from memfluence.estimators.kernels.compiling import BLOCK, compiled, inline, ones, read, write, zeros_below
 
 __all__ = ["count_ones", "list_minority", "to_rows", "to_words", "transpose"]
 
