@@ -1,4 +1,4 @@
-"""Mean squared error relative to Algorithm 1 at equal numbers of trials, of every estimator and design that we tried.
+"""Mean squared error relative to Algorithm 1 at equal numbers of trials, of estimators and designs.
 
     memfluence run digits --trials 24000 --record margin --out runs/digits-24000
     memfluence run digits --trials 6000 --record margin --design balanced --seed 1 --out runs/digits-balanced
@@ -17,6 +17,8 @@ whose true influence is at least 0.05 in size (not for CIFAR-100, where the judg
 estimate on the truth over strong pairs: 1 without shrinkage. "checkpoints": the mean outcome after each of the last
 epochs of one training, which a run with fewer epochs and the same seed gives. "coverage": how often the truth is within
 1.96 standard errors of the estimate (a judge's own variance added), whatever interval the package prints.
+
+The results that are kept also have estimators that were removed since ("shrunk", "smoothed"), as measured then.
 """
 
 import argparse
@@ -42,11 +44,7 @@ from memfluence.estimators import (
     memorization,
     real_influence,
     real_memorization,
-    shrunk_influence,
-    smoothed,
 )
-from memfluence.estimators.shrunk import SAMPLE, prior_weights, shrink
-from memfluence.estimators.smoothed import TEST_WIDTH, TRAIN_WIDTH
 from memfluence.records import Kind, Trials
 
 STRONG = 0.05
@@ -101,55 +99,33 @@ def estimates(sample: Sample) -> dict[str, tuple[Estimate | None, Estimate | Non
         of_memorization(adjusted_memorization(trials, kinds, labels[0])),
         within_classes(adjusted_influence(trials, kinds, *labels), labels),
     )
-    found["shrunk"] = None, within_classes(shrunk_influence(trials, kinds, *labels), labels)
     found["memorization shrunk (own counts)"] = (nonparametric(trials), np.empty(0)), None
-    value, error = found["adjusted"][1]  # type: ignore[misc]
-    known = error > 0
-    value, error = value.copy(), error.copy()
-    some = np.flatnonzero(known)[:: max(1, int(known.sum()) // SAMPLE)]
-    value[known], error[known] = shrink(value[known], error[known], prior_weights(value[some], error[some]))
-    found["adjusted, shrunk"] = None, (value, error)
+    if sample.earlier:
+        found |= of_checkpoints(sample)
     if sample.margins is not None:
         kept = sample.bits("mask", trials.n_train)
-        train, test = smoothed(sample.margins[0], TRAIN_WIDTH, ~kept), smoothed(sample.margins[1], TEST_WIDTH)
-        found["smoothed"] = (
-            of_memorization(real_memorization(trials, kinds, train)),
-            within_classes(real_influence(trials, kinds, test), labels),
-        )
-        found["smoothed, adjusted"] = (
-            of_memorization(adjusted_memorization(trials, kinds, labels[0], outcome=train)),
-            within_classes(adjusted_influence(trials, kinds, *labels, outcome=test), labels),
-        )
-        if sample.earlier:
-            found |= of_checkpoints(sample, kept)
         found["normal margins"] = (normal_memorization(sample.margins[0].astype(float), kept), np.empty(0)), None
     return found
 
 
-def of_checkpoints(sample: Sample, kept: np.ndarray) -> dict[str, tuple[Estimate, Estimate]]:
-    """Right and wrong, and smoothed margins, averaged over the checkpoints of each training."""
+def of_checkpoints(sample: Sample) -> dict[str, tuple[Estimate, Estimate]]:
+    """Right and wrong, averaged over the checkpoints of each training."""
     trials, kinds, labels = sample.trials, sample.kinds, sample.labels
     every = (sample, *sample.earlier)
-    outcomes = {
-        "": [(one.bits("train_correct", trials.n_train), one.bits("test_correct", trials.n_test)) for one in every],
-        "smoothed, ": [
-            (smoothed(one.margins[0], TRAIN_WIDTH, ~kept), smoothed(one.margins[1], TEST_WIDTH))
-            for one in every
-            if one.margins is not None
-        ],
-    }
-    found = {}
-    for name, both in outcomes.items():
-        train, test = (np.mean([one[side] for one in both], axis=0, dtype=np.float32) for side in (0, 1))
-        found[f"{name}{len(every)} checkpoints"] = (
+    train, test = (
+        np.mean([one.bits(name, n) for one in every], axis=0, dtype=np.float32)
+        for name, n in (("train_correct", trials.n_train), ("test_correct", trials.n_test))
+    )
+    return {
+        f"{len(every)} checkpoints": (
             of_memorization(real_memorization(trials, kinds, train)),
             within_classes(real_influence(trials, kinds, test), labels),
-        )
-        found[f"{name}{len(every)} checkpoints, adjusted"] = (
+        ),
+        f"{len(every)} checkpoints, adjusted": (
             of_memorization(adjusted_memorization(trials, kinds, labels[0], outcome=train)),
             within_classes(adjusted_influence(trials, kinds, *labels, outcome=test), labels),
-        )
-    return found
+        ),
+    }
 
 
 def normal_memorization(margin: np.ndarray, kept: np.ndarray) -> np.ndarray:

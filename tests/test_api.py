@@ -13,8 +13,7 @@ from sklearn.pipeline import make_pipeline
 
 import memfluence as mf
 from memfluence.errors import InputError, Interrupted, MemfluenceWarning
-from memfluence.estimators import adjusted_influence, adjusted_memorization, smoothed
-from memfluence.estimators.smoothed import TEST_WIDTH
+from memfluence.estimators import adjusted_influence, adjusted_memorization
 
 
 def blobs(n_train: int = 40, n_test: int = 20) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -114,18 +113,19 @@ def test_a_function_with_margins_and_a_failure() -> None:
     labels = run.label_codes
     of_masks = adjusted_influence(run.trials, run.info.kinds, *labels)
     np.testing.assert_array_equal(run.influence([5], estimator="adjusted"), of_masks.block(None, [5]))
-    smooth = adjusted_influence(run.trials, run.info.kinds, *labels, outcome=smoothed(margins, TEST_WIDTH))
-    np.testing.assert_array_equal(run.influence(outcome="smoothed", estimator="adjusted"), smooth.block())
-    small = run.influence(estimator="shrunk")
-    assert (np.abs(small) <= np.abs(run.influence())).all()
-    blocks = run.influence(same_class=True, estimator="shrunk")
-    np.testing.assert_allclose(blocks[0].values, small[np.ix_(blocks[0].train, blocks[0].test)])
+    both = adjusted_influence(run.trials, run.info.kinds, *labels, outcome=margins)
+    np.testing.assert_array_equal(run.influence(outcome="margin", estimator="adjusted"), both.block())
+    blocks = run.influence(same_class=True, estimator="adjusted")
+    np.testing.assert_allclose(blocks[0].values, of_masks.block()[np.ix_(blocks[0].train, blocks[0].test)])
     np.testing.assert_allclose(
         run.memorization(estimator="adjusted").memorization,
         adjusted_memorization(run.trials, run.info.kinds, labels[0]).value,
     )
-    with pytest.raises(mf.MemfluenceError, match="for the outcome 'correct'"):
-        run.influence(outcome="margin", estimator="shrunk")
+    for ask in (run.influence, run.memorization):
+        with pytest.raises(InputError, match=r"'shrunk' was removed, .*choose 'adjusted'"):
+            ask(estimator="shrunk")
+        with pytest.raises(InputError, match=r"'smoothed' was removed, .*choose 'margin', or 'correct' with"):
+            ask(outcome="smoothed")
     with pytest.raises(mf.MemfluenceError, match="has no column 'test_logit'"):
         run.influence(outcome="logit")
     with warnings.catch_warnings():
@@ -272,7 +272,6 @@ def test_masks_of_groups_are_not_adjusted_for() -> None:
         return lambda z: np.full(len(z), np.bincount(y).argmax())
 
     run = mf.run(blobs(), learner=train, trials=6, groups=np.arange(40) // 4, out="run", progress=False)
-    assert run.influence(estimator="shrunk").shape == (40, 20)
     for ask in (run.influence, run.memorization):
         with pytest.raises(InputError, match="in groups; leave out the estimator"):
             ask(estimator="adjusted")

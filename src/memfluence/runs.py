@@ -147,8 +147,8 @@ class Run(RunFindings):
 
         `keep` chooses one fraction where the run has several. `stderr` and the 95% interval from `lower` to
         `upper` are Agresti and Caffo's; an estimate that the trials cannot give is NaN. `outcome` is what is averaged:
-        whether models are right, a recorded "margin" or "logit", "smoothed", or an array (trials, n_train) of your own,
-        its rows in the order of `trials.numbers`; its means are then `mean_in` and `mean_out`, and errors are Welch's.
+        whether models are right, a recorded "margin" or "logit", or an array (trials, n_train) of your own, its rows in
+        the order of `trials.numbers`; its means are then `mean_in` and `mean_out`, and errors are Welch's.
         `estimator="adjusted"` has less variance.
         """
         import pandas as pd
@@ -175,9 +175,9 @@ class Run(RunFindings):
         All of both splits by default, or chosen ones. `same_class=True` gives one block per class instead of the
         matrix; `top_k=5` the five most influential training examples of each test example (`per="train"`: the five
         test examples that each training example helps most), without holding the matrix. `outcome` is what is
-        averaged: whether models are right, a recorded "margin" or "logit", "smoothed", or an array (trials, n_test) of
-        your own, its rows in the order of `trials.numbers`; the `estimator` "plain" (Algorithm 1), "adjusted" or
-        "shrunk": less variance (docs/variance.md).
+        averaged: whether models are right, a recorded "margin" or "logit", or an array (trials, n_test) of your own,
+        its rows in the order of `trials.numbers`. The `estimator` is "plain" (Algorithm 1) or "adjusted", which has
+        less variance (docs/variance.md).
         `memory="2GB"` caps what the process may hold; `device="cuda"` finds `top_k` on a GPU.
         """
         estimates: Estimates

@@ -187,18 +187,22 @@ def test_scores_of_a_recorded_outcome(shell: Shell) -> None:
     shell("scores", make_run(shell)["run"], "--outcome", "margin", code=2)
     assert "--record margin" in shell.errors
     shell("scores", "run", "--outcome", "loss", code=2)
-    assert "must be correct, smoothed, margin, logit or an array" in shell.errors
+    assert "must be correct, margin, logit or an array" in shell.errors
     run = ("run", "digits", "--set", "epochs=1", "--trials", "6", "--record", "margin", "--out", "recorded")
     shell(*run)
     rows = shell.json("scores", "recorded", "--outcome", "margin")["train"]
     assert {"memorization", "stderr", "mean_in", "mean_out", "trials_in"} <= set(rows[0])
     assert "mean if held out" in shell("scores", "recorded", "--outcome", "margin")
-    rows = shell.json("scores", "recorded", "--outcome", "smoothed", "--estimator", "adjusted")["train"]
+    rows = shell.json("scores", "recorded", "--outcome", "margin", "--estimator", "adjusted")["train"]
     assert {"memorization", "stderr", "mean_in", "mean_out", "trials_in"} <= set(rows[0])
     shell("scores", "recorded", "--estimator", "shrunk", code=2)
-    assert "choose plain or adjusted" in shell.errors
+    assert "'shrunk' was removed" in shell.errors
+    assert "choose 'adjusted'" in shell.errors
+    shell("scores", "recorded", "--outcome", "smoothed", code=2)
+    assert "'smoothed' was removed" in shell.errors
+    assert "choose 'margin', or 'correct' with the estimator 'adjusted'" in shell.errors
     shell("scores", "recorded", "--estimator", "best", code=2)
-    assert "must be one of plain, adjusted, shrunk" in shell.errors
+    assert "must be one of plain, adjusted." in shell.errors
 
 
 def test_failed_trials_end_with_code_1_and_the_command_to_retry_them(shell: Shell) -> None:

@@ -1,7 +1,12 @@
 """Adjusted estimates: against refitting without each trial, by enumeration of all masks, and in a world of votes."""
 
+import importlib.util
+import json
+import subprocess
+import sys
 from itertools import combinations, product
 from math import comb
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +26,7 @@ from memfluence.estimators import (
 from memfluence.estimators._masks import _INTERCEPT, Masks
 from memfluence.records import Kind
 
+BENCHMARK = Path(__file__).parent.parent.parent / "benchmarks" / "variance.py"
 BERNOULLI = (Kind(0.6, None),)
 
 
@@ -260,3 +266,26 @@ def test_designs_that_it_cannot_serve_are_refused(name):
     trials = make_trials(mask, mask[:, :2], kinds=[trial.kind for trial in rows], repeats=design.repeats)
     with pytest.raises(InputError, match="fixed, balanced or bernoulli"):
         adjusted_influence(trials, design.kinds, np.zeros(20, dtype=int), np.zeros(2, dtype=int))
+
+
+def test_the_benchmark_of_docs_variance_shows_the_gain(tmp_path):
+    """`benchmarks/variance.py` at a tiny size: its worlds, its judge, and a table of trials from a file."""
+    spec = importlib.util.spec_from_file_location("variance", BENCHMARK)
+    variance = importlib.util.module_from_spec(spec)
+    sys.modules["variance"] = variance  # where dataclasses look up what they are annotated with
+    spec.loader.exec_module(variance)
+    world = variance.Neighbours(False, examples=60)
+    samples = [(world.sample("fixed", 60, seed), world.exact_truth(42)) for seed in range(2)]
+    found = variance.compare(samples)["estimators"]
+    assert found["adjusted"]["influence mse relative"] < 0.5
+    one = samples[0][0]
+    one.earlier = (samples[1][0],)
+    assert "2 checkpoints, adjusted" in variance.estimates(one)
+    file = tmp_path / "trials.npz"
+    packed = {name: one.bits(name, 60) for name in ("mask", "train_correct", "test_correct")}
+    np.savez(file, **packed, train_labels=one.labels[0], test_labels=one.labels[1])
+    out = tmp_path / "found.json"
+    command = [sys.executable, BENCHMARK, "--no-longtail", "--cifar100", f"tiny={file}", "--out", out]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "| fixed, 30 | adjusted | " in printed
+    assert json.loads(out.read_text())["CIFAR-100 (tiny)"]["fixed, 30"]["samples"] == 2

@@ -67,7 +67,7 @@ def scores(
     out: TableOption = None,
     keep: KeepOption = None,
     outcome: Annotated[
-        str, typer.Option(help="What is averaged: correct, or what was recorded: margin, logit or smoothed.")
+        str, typer.Option(help="What is averaged: correct, or what was recorded: margin or logit.")
     ] = "correct",
     estimator: Annotated[str, typer.Option(help="plain (Algorithm 1) or adjusted (less variance).")] = "plain",
     memory: MemoryOption = None,

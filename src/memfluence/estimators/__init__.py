@@ -5,12 +5,11 @@ and a positive value means that the training example helps.
 """
 
 from memfluence.estimators._arms import Arms, arms
-from memfluence.estimators._asking import ask
 from memfluence.estimators._estimates import Block, ClassBlock, Estimates, TopK, TopTests, class_members
 from memfluence.estimators._values import Values, chosen_tests, mean_utility
 from memfluence.estimators.adjusted import AdjustedInfluence, adjusted_influence, adjusted_memorization
 from memfluence.estimators.banzhaf import banzhaf_values
-from memfluence.estimators.choosing import ESTIMATORS, chosen_influence, chosen_memorization
+from memfluence.estimators.choosing import ESTIMATORS, ask, chosen_influence, chosen_memorization
 from memfluence.estimators.counts import JointCounter, joint_counts_reference
 from memfluence.estimators.cscore import CScores, c_scores
 from memfluence.estimators.datamodels import Datamodels, datamodels
@@ -28,9 +27,7 @@ from memfluence.estimators.real import (
     recorded_outcome,
 )
 from memfluence.estimators.shapley import shapley_values
-from memfluence.estimators.shrunk import ShrunkInfluence, shrunk_influence
 from memfluence.estimators.significance import harmonic, p_values, q_values
-from memfluence.estimators.smoothed import smoothed
 
 __all__ = [
     "ESTIMATORS",
@@ -52,7 +49,6 @@ __all__ = [
     "RealInfluence",
     "RealMemorization",
     "Scan",
-    "ShrunkInfluence",
     "TopK",
     "TopTests",
     "Values",
@@ -83,6 +79,4 @@ __all__ = [
     "real_memorization",
     "recorded_outcome",
     "shapley_values",
-    "shrunk_influence",
-    "smoothed",
 ]

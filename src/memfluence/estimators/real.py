@@ -234,10 +234,13 @@ def recorded_outcome(
     """Values (trials, n) of a recorded "margin" or "logit" of the training or test examples, or those given."""
     if not isinstance(outcome, str):
         return np.asarray(outcome)
-    if outcome not in ("margin", "logit"):
+    if outcome == "smoothed":
         raise InputError(
-            f"The 'outcome' must be correct, smoothed, margin, logit or an array. Got {outcome!r} instead."
+            "The outcome 'smoothed' was removed, since its bias can be many times the error of 'correct';"
+            " choose 'margin', or 'correct' with the estimator 'adjusted'."
         )
+    if outcome not in ("margin", "logit"):
+        raise InputError(f"The 'outcome' must be correct, margin, logit or an array. Got {outcome!r} instead.")
     Memory.of(memory).check_column(len(trials), trials.n_train if split == "train" else trials.n_test)
     numbers, values = store.read_extra(f"{split}_{outcome}")
     return np.asarray(values[np.searchsorted(numbers, trials.numbers)])
