@@ -10,13 +10,16 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "memfluence"
 
-# Room -> rooms that it may know. `errors`, `seeding`, `records` and `npzfiles` are known to all.
-FOUNDATION = {"errors", "seeding", "records", "npzfiles"}
+# Room -> rooms that it may know. The base is known to all.
+FOUNDATION = {"errors", "seeding", "records", "npzfiles", "paper", "drawing", "wording"}
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "seeding": set(),
     "records": {"seeding"},
     "npzfiles": {"errors"},
+    "paper": {"errors"},
+    "drawing": set(),
+    "wording": set(),
     "datasets": FOUNDATION,
     "designs": FOUNDATION,
     "learners": FOUNDATION | {"datasets"},
@@ -44,14 +47,11 @@ ROOMS: dict[str, set[str]] = {
         "report",
     },  # `Run.report` opens the last room
     "run_values": FOUNDATION | {"store", "estimators", "runs"},
-    "experiments": FOUNDATION | {"datasets", "designs", "estimators", "findings", "store", "runs"},  # and no engine
-    "experimenting": FOUNDATION
-    | {"datasets", "learners", "store", "experiments", "progress", "report", "running", "runs"},
-    "reproducing": FOUNDATION
-    | {"datasets", "engines", "experimenting", "experiments", "learners", "progress", "runs", "store"},
+    "experiments": FOUNDATION
+    | {"datasets", "learners", "store", "engines", "estimators", "findings", "progress", "running", "runs"},
     "exchange": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
     "upkeep": FOUNDATION | {"designs", "engines", "learners", "running", "runs", "store"},
-    "report": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs", "experiments", "exchange"},
+    "report": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
     "api": FOUNDATION | {"progress", "running", "runs", "sharding"},
     "cli": FOUNDATION
     | {
@@ -67,8 +67,6 @@ ROOMS: dict[str, set[str]] = {
         "exchange",
         "report",
         "experiments",
-        "experimenting",
-        "reproducing",
         "upkeep",
     },
     "__init__": {
@@ -77,11 +75,9 @@ ROOMS: dict[str, set[str]] = {
         "designs",
         "errors",
         "exchange",
-        "experimenting",
         "experiments",
         "learners",
         "planning",
-        "reproducing",
         "runs",
         "run_values",
         "scanning",

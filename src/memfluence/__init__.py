@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from memfluence.datasets import Dataset
     from memfluence.errors import MemfluenceError, MemfluenceWarning
     from memfluence.exchange import compare, export_for, export_published, export_trials, import_trials
-    from memfluence.experimenting import experiment
+    from memfluence.experiments.doing import experiment
+    from memfluence.experiments.reproduce import reproduce
     from memfluence.learners.networks import network
     from memfluence.planning import plan
-    from memfluence.reproducing import reproduce
     from memfluence.run_values import c_scores, datamodels, judge, profile, values
     from memfluence.runs import Run
     from memfluence.runs import open_run as open
@@ -70,7 +70,7 @@ _HOMES = {
     "compact": "upkeep",
     "compare": "exchange",
     "datamodels": "run_values",
-    "experiment": "experimenting",
+    "experiment": "experiments.doing",
     "export_for": "exchange",
     "export_published": "exchange",
     "export_trials": "exchange",
@@ -82,7 +82,7 @@ _HOMES = {
     "plan": "planning",
     "profile": "run_values",
     "repair": "upkeep",
-    "reproduce": "reproducing",
+    "reproduce": "experiments.reproduce",
     "run": "api",
     "scan_on_ray": "scanning",
     "values": "run_values",

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from memfluence.datasets import load
+from memfluence.datasets import load, short_name
 from memfluence.errors import DatasetError
 
 
@@ -103,3 +103,19 @@ def test_importing_loads_no_heavy_library():
         "print([m for m in ('pandas', 'sklearn', 'scipy', 'PIL', 'torch', 'datasets') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("dataset", "name"),
+    [
+        ("digits", "digits"),
+        ("longtail?flip=0.1", "longtail"),
+        ("npz:/home/me/data.npz", "data.npz"),
+        ("cifar100:/data/cifar", "cifar100"),
+        ("hf:user/set?image=img", "set"),
+        ("labels of trials.npz", "trials.npz"),
+        ("arrays", ""),
+    ],
+)
+def test_short_names(dataset: str, name: str) -> None:
+    assert short_name(dataset) == name

@@ -10,8 +10,7 @@ import memfluence as mf
 from exchange.trial_files import TRIALS, trials_file
 from memfluence.cli import main
 from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError
-from memfluence.exchange import compared, rows, write_table
-from memfluence.report import comparison_figure, save_comparison
+from memfluence.exchange import compared, comparison_figure, rows, save_comparison, write_table
 from memfluence.runs import Run
 
 

@@ -16,8 +16,8 @@ from memfluence.estimators import influence, memorization
 from memfluence.experiments import consistency
 from memfluence.experiments._splits import Side, by_chance, sides, trials_each
 from memfluence.experiments._splits import compared as compare_sides
+from memfluence.experiments.figures import draw
 from memfluence.findings.cross_fit import halves
-from memfluence.report.experiments import draw
 
 
 def test_two_halves_equal_plain_sets(tmp_path: Path) -> None:

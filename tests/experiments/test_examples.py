@@ -10,7 +10,7 @@ from memfluence.datasets import from_arrays
 from memfluence.errors import InputError, MemfluenceWarning
 from memfluence.experiments import examples
 from memfluence.experiments.examples import nearest
-from memfluence.report.experiments import draw
+from memfluence.experiments.figures import draw
 from memfluence.runs import Run
 
 

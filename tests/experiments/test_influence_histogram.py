@@ -9,8 +9,8 @@ from world_runs import N_TEST, world_run
 
 from memfluence.errors import InputError
 from memfluence.experiments import histogram
+from memfluence.experiments.figures import draw
 from memfluence.experiments.histogram import binned
-from memfluence.report.experiments import draw
 
 
 def test_bins_hold_their_lower_edge_and_the_last_one_also_1() -> None:

@@ -9,9 +9,9 @@ from world_runs import world_run
 
 from memfluence.errors import InputError
 from memfluence.experiments import thresholds
+from memfluence.experiments.figures import draw
 from memfluence.experiments.thresholds import propose
 from memfluence.findings.agreement import Agreement
-from memfluence.report.experiments import draw
 
 LEVELS = np.array([0.05, 0.1, 0.15, 0.2])
 

@@ -123,7 +123,7 @@ def compare(
         raise InputError("There is a figure of two results only; give another run or file to compare with.")
     found = compared(first, second, mem=mem, infl=infl, keep=keep, memory=memory)
     if out is not None:
-        from memfluence.report import save_comparison
+        from memfluence.exchange import save_comparison
 
         written = save_comparison(found, out)
     if json:

@@ -32,7 +32,7 @@ OutOption = Annotated[
 
 def do(name: str, runs: Sequence[str], out: Path | None, **options: Any) -> "tuple[Result, Path]":
     """Do an experiment; gives its result and where it was saved."""
-    from memfluence.experimenting import directory_of, experiment
+    from memfluence.experiments.doing import directory_of, experiment
     from memfluence.runs import open_run
 
     opened = [open_run(run) for run in runs]

@@ -82,8 +82,8 @@ def reproduce(
     from memfluence.engines import one_thread_from_the_start
 
     one_thread_from_the_start()
-    from memfluence.reproducing import reproduce as redo
-    from memfluence.reproducing import sides_in_words
+    from memfluence.experiments.reproduce import reproduce as redo
+    from memfluence.experiments.reproduce import sides_in_words
 
     with stdout_to_stderr():
         found = redo(

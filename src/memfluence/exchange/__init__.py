@@ -1,5 +1,6 @@
 """Exchange with other people's tools: tables of scores, the authors' published layout, trials made elsewhere."""
 
+from memfluence.exchange._figure import comparison_figure, save_comparison
 from memfluence.exchange.comparing import Comparison, compare, compared
 from memfluence.exchange.finding_again import FoundAgain, found_again
 from memfluence.exchange.published import Published, export_published, read_published
@@ -14,6 +15,7 @@ __all__ = [
     "Published",
     "compare",
     "compared",
+    "comparison_figure",
     "export_for",
     "export_published",
     "export_trials",
@@ -21,5 +23,6 @@ __all__ = [
     "import_trials",
     "read_published",
     "rows",
+    "save_comparison",
     "write_table",
 ]

@@ -7,6 +7,7 @@ A name has an underscore as a module (`last_layer`) and a hyphen on the command 
 
 from types import ModuleType
 
+from memfluence import paper
 from memfluence.errors import InputError
 from memfluence.experiments import (
     consistency,
@@ -16,7 +17,6 @@ from memfluence.experiments import (
     long_tail,
     overview,
     pairs,
-    paper,
     removal,
     thresholds,
     utility,

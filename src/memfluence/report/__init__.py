@@ -1,7 +1,6 @@
 """Reports: an explorer of what a run found, and figures for papers."""
 
 from memfluence.report.attack import attack_figure
-from memfluence.report.comparison import comparison_figure, save_comparison
 from memfluence.report.explorer import ReportServer, is_current, write_report
 from memfluence.report.figures import histogram_figure, pairs_figure
 from memfluence.report.grids import duplicates_figure, mislabels_figure
@@ -9,12 +8,10 @@ from memfluence.report.grids import duplicates_figure, mislabels_figure
 __all__ = [
     "ReportServer",
     "attack_figure",
-    "comparison_figure",
     "duplicates_figure",
     "histogram_figure",
     "is_current",
     "mislabels_figure",
     "pairs_figure",
-    "save_comparison",
     "write_report",
 ]

@@ -1,6 +1,5 @@
-"""What all figures share: colours, the file that is written, what a figure is about, pictures of examples."""
+"""Figures that are saved where the user says: the file, the line that says what it is about, pictures of examples."""
 
-import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,68 +7,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memfluence.datasets import Dataset, picture_range, to_images
+from memfluence.datasets import Dataset, picture_range, short_name, to_images
+from memfluence.drawing import FORMATS, encoded, new_canvas, style
 from memfluence.errors import InputError
-from memfluence.report._wording import count, short_name
 from memfluence.store import write_whole
+from memfluence.wording import count
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from memfluence.runs import Run
 
-__all__ = ["BLUE", "GREY", "INK", "ORANGE", "SOFT", "about", "draw", "new_figure", "pictures", "save", "style"]
-
-TINY = 16  # pixels up to which pictures are smoothed: the eye would see squares instead of a shape
-ORANGE, BLUE, GREY, INK, SOFT = "#d55e00", "#0072b2", "#918b81", "#1f1e1c", "#66625c"
-STYLE: dict[str, Any] = {
-    "font.size": 8,
-    "text.color": INK,
-    "axes.edgecolor": SOFT,
-    "axes.labelcolor": INK,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "memfluence",  # the same ids every time
-    "pdf.fonttype": 42,
-}
-METADATA = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # same run, same bytes
-
-
-@contextmanager
-def style() -> Iterator[None]:
-    """Our settings of matplotlib, not the reader's own, so that the same run gives the same figure."""
-    import matplotlib
-
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        settings: Any = matplotlib.rcParams
-        settings.update(STYLE)
-        yield
-
-
-def save(figure: "Figure", path: Path) -> None:
-    """Write a figure in the format of the path's suffix; within `style`."""
-    content = io.BytesIO()
-    figure.savefig(content, format=path.suffix[1:], dpi=200, metadata=METADATA[path.suffix])
-    write_whole(path, content.getvalue())
+__all__ = ["about", "new_figure", "pictures"]
 
 
 @contextmanager
 def new_figure(path: Path, width: float, height: float) -> "Iterator[Figure]":
     """A figure of that many inches, saved to `path` when the block ends."""
-    from matplotlib.figure import Figure  # without pyplot: no window, nothing global
-
-    if path.suffix not in METADATA:
-        raise InputError(f"{path} must end in one of {', '.join(METADATA)}; got {path.suffix or 'no suffix'!r}.")
+    if path.suffix not in FORMATS:
+        raise InputError(f"{path} must end in one of {', '.join(FORMATS)}; got {path.suffix or 'no suffix'!r}.")
     with style():
-        figure = Figure(figsize=(width, height), facecolor="white")
+        figure = new_canvas(width, height)
         yield figure
-        save(figure, path)
+        write_whole(path, encoded(figure, path.suffix))
 
 
 def about(run: "Run") -> str:
-    """What the figure is about, n and t included."""
+    """The data, the learner, n and t: 'digits, mlp: 1,197 training examples, 2,000 models'."""
     learner = (run.info.learner or {}).get("name")
     name = short_name(str(run.info.dataset["name"]))
     what = ", ".join(part for part in (name, learner) if part)
@@ -83,12 +47,3 @@ def pictures(dataset: Dataset, inputs: Any, rows: Sequence[int]) -> dict[int, np
     if images is None:
         raise InputError(f"{dataset.name} holds no images to draw; 'memfluence report' shows what its inputs are.")
     return dict(zip(rows, images))
-
-
-def draw(figure: "Figure", x: float, top: float, side: float, image: np.ndarray) -> None:
-    """A picture in a square of `side`; x and top in inches from the lower left corner."""
-    width, height = figure.get_size_inches()
-    axes = figure.add_axes((x / width, (top - side) / height, side / width, side / height), anchor="SW")
-    scaling = "bicubic" if max(image.shape[:2]) <= TINY else "nearest"
-    axes.imshow(image, cmap="gray", vmin=0, vmax=255, interpolation=scaling)
-    axes.set_axis_off()

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from memfluence.drawing import BLUE, GREY, ORANGE, SOFT
 from memfluence.findings import Attack
-from memfluence.report._drawing import BLUE, GREY, ORANGE, SOFT, about, new_figure
-from memfluence.report._wording import value
+from memfluence.report._drawing import about, new_figure
+from memfluence.wording import value
 
 if TYPE_CHECKING:
     from memfluence.runs import Run

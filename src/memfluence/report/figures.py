@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memfluence.datasets import Dataset
+from memfluence.drawing import BLUE, GREY, INK, ORANGE, SOFT, picture
 from memfluence.errors import InputError
-from memfluence.report._drawing import BLUE, GREY, INK, ORANGE, SOFT, about, draw, new_figure, pictures
+from memfluence.report._drawing import about, new_figure, pictures
 from memfluence.report._examples import CARRIED, INFLUENCE, MEMORIZED, Example, carriers_of
 from memfluence.report._histogram import histogram
-from memfluence.report._wording import class_name, count, error, percent, shortened, value
+from memfluence.wording import class_name, count, error, percent, shortened, value
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -104,7 +105,7 @@ def _cell(
 ) -> None:
     """An image with its value below; x and top in inches from the lower left corner."""
     height = figure.get_figheight()
-    draw(figure, x, top, CELL, image)
+    picture(figure, x, top, CELL, image)
     rounds_up = round(example.value, 2) >= INFLUENCE > example.value  # 0.148 is grey, so it must not read 0.15
     number = f"{value(example.value, 3 if rounds_up else 2)} ± {error(example.stderr)}"
     rates = f"{note}{percent(example.accuracy_out)} → {percent(example.accuracy_in)}"

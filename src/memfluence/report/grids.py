@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memfluence.datasets import Dataset
+from memfluence.drawing import BLUE, INK, ORANGE, SOFT, picture
 from memfluence.errors import InputError
 from memfluence.findings import Duplicates, Mislabels
-from memfluence.report._drawing import BLUE, INK, ORANGE, SOFT, about, draw, new_figure, pictures
-from memfluence.report._wording import class_name, percent, shortened, value
+from memfluence.report._drawing import about, new_figure, pictures
+from memfluence.wording import class_name, percent, shortened, value
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -101,7 +102,7 @@ def _grid(
             row, column = divmod(number, columns)
             x, top = MARGIN + column * cell_width, height - HEAD - row * cell_height
             for k, image in enumerate(images):
-                draw(figure, x + k * (PICTURE + TOUCHING), top, PICTURE, image)
+                picture(figure, x + k * (PICTURE + TOUCHING), top, PICTURE, image)
             for k, line in enumerate(lines):
                 _write(figure, x, top - PICTURE - 0.03 - k * LINE, *line, room=cell_width - GAP)
     return path

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memfluence.datasets import Dataset, picture_range
-from memfluence.report._wording import shortened
 from memfluence.report.explorer.folder import Folder
 from memfluence.report.explorer.pictures import are_pictures
 from memfluence.report.explorer.scripts import script
 from memfluence.report.explorer.sheets import MARGIN, chosen_layout, sheets
 from memfluence.report.explorer.tables import CHUNK, default_order
 from memfluence.report.explorer.texts import is_text, letters_for, rows_as_json
+from memfluence.wording import shortened
 
 if TYPE_CHECKING:
     from memfluence.runs import Run

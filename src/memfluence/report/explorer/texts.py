@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from memfluence.datasets import features, is_missing, one_input
-from memfluence.report._wording import shortened
 from memfluence.report.explorer.scripts import script
+from memfluence.wording import shortened
 
 __all__ = ["Rows", "is_text", "letters_for", "rows_as_json"]
 

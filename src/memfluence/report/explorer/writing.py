@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memfluence import __version__
-from memfluence.datasets import Dataset
+from memfluence.datasets import Dataset, short_name
 from memfluence.errors import InputError, RunMismatchError
 from memfluence.report._examples import INFLUENCE, MEMORIZED
-from memfluence.report._wording import class_name, short_name, shortened
 from memfluence.report.explorer import tables
 from memfluence.report.explorer.facts import chosen_keep, facts_of, test_accuracies
 from memfluence.report.explorer.folder import PAGE, Folder, check_place, new_folder
@@ -23,6 +22,7 @@ from memfluence.report.explorer.influences import influence_details
 from memfluence.report.explorer.inputs import add_inputs
 from memfluence.report.explorer.scripts import script
 from memfluence.report.explorer.votes import Votes, votes
+from memfluence.wording import class_name, shortened
 
 if TYPE_CHECKING:
     from memfluence.runs import Run

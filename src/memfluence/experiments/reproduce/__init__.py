@@ -1,0 +1,92 @@
+"""`reproduce`: all of the paper's experiments on one dataset in the time given, and one report beside the paper.
+
+OUT/base/, OUT/second/     the trials that memorization and influence are estimated from, and those of another network
+OUT/NAME/                  an experiment, as `memfluence experiment NAME` leaves it
+OUT/reproduction.md, .json the report, with its figures in OUT/reproduction/
+OUT/progress.json          how many trials to begin with, and what each part was made of: nothing is done twice
+"""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from memfluence.experiments.doing import Training
+from memfluence.experiments.reproduce._base import base_of, prepared
+from memfluence.experiments.reproduce._budget import Until, reserve, seconds_of
+from memfluence.experiments.reproduce._parts import Parts
+from memfluence.experiments.reproduce._report import write_report
+from memfluence.experiments.reproduce._subjects import TRAINED, chosen_parts, data_of, subject_of
+from memfluence.experiments.reproduce._table import sides_in_words
+from memfluence.progress import Progress, Silent
+from memfluence.runs import Run, open_run
+from memfluence.store import refuse_uri
+
+__all__ = ["reproduce", "sides_in_words"]
+
+
+def reproduce(
+    name: str,
+    data: str | None = None,
+    *,
+    budget: str | None = None,
+    out: str | Path | None = None,
+    run: str | Path | Run | None = None,
+    second_run: str | Path | Run | None = None,
+    only: str | None = None,
+    trials: int | None = None,
+    mem: float = 0.25,
+    infl: float = 0.15,
+    learner: Any = None,
+    settings: Mapping[str, str] | None = None,
+    second: Any = None,
+    device: str = "auto",
+    workers: int = 1,
+    seed: int = 0,
+    train: bool = True,
+    report: str | Path | None = None,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Redo the paper's experiments on "digits", "mnist" or "cifar100" and write a report; gives what it says.
+
+        mf.reproduce("digits")
+        mf.reproduce("cifar100", "cifar100.npz", budget="9m", device="cuda", out="c100")   # as often as you like
+
+    `data` is a directory with the dataset's files, a .npz file, or any name of a dataset. `budget` is the time of this
+    call ("30m"); called again with the same `out`, it goes on. `run` are trials that are there already, `second_run`
+    those of another network. `only` names parts, with numbers of models if you like: "removal,utility=30". `trials` is
+    how many to begin with; else the time decides. `mem` and `infl` are the thresholds of pairs; with few trials a
+    higher `infl` leaves out what is chance. `learner` and `second` are other learners than the usual ones.
+    `train=False`, or a budget of "0", reads what is there. `report` is where the report goes (OUT/reproduction.md).
+    """
+    subject, given = subject_of(name), seconds_of(budget or subject_of(name).budget)
+    train = train and given > 0
+    wanted = chosen_parts(subject, only)
+    where = refuse_uri(Path(out)) if out is not None else Path("runs") / f"reproduce-{name}"
+    needless = run is not None or not train  # the run may say where its data are; without training they may be missing
+    spec = None if data is None and needless and name != "digits" else data_of(subject, data)
+    clock = Until(Progress() if progress else Silent(), time.monotonic() + given)
+    how = Training(learner=learner, settings=settings, device=device, workers=workers, progress=clock, train=train)
+    how = prepared(how, subject, spec, run)
+    base = base_of(subject, how, where, run, clock, given, trials, seed)
+    other = None if second_run is None else second_run if isinstance(second_run, Run) else open_run(second_run)
+    network = second or subject.second
+    of_network = subject.second_settings if second is None else {}
+    parts = Parts(subject, base, where, how, clock, seed, network, other, of_network, mem, infl)
+    if train:
+        readings = [part for part in wanted if part not in TRAINED and not parts.is_done(part)]
+        clock.deadline -= reserve(base.info.n_train, base.info.n_test, len(readings), given)
+        clock.note(parts.plan(wanted))
+    path = where / "reproduction.md" if report is None else Path(report)
+    for part in chosen_parts(subject, None):
+        if part not in wanted:
+            parts.recall(part)
+    for part in (part for part in wanted if part in TRAINED):
+        parts.do(part, wanted[part])
+        write_report(subject, parts, path)
+    if train:
+        parts.grow([part for part, count in wanted.items() if count is None])
+    for part in (part for part in wanted if part not in TRAINED):
+        parts.do(part, None)
+        write_report(subject, parts, path)
+    return write_report(subject, parts, path)

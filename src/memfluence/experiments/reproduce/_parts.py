@@ -1,0 +1,258 @@
+"""The parts of a reproduction: each trained as far as the time goes, summarized, drawn, and kept."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from memfluence.errors import InputError, Interrupted, MemfluenceError
+from memfluence.experiments import Result, overview
+from memfluence.experiments.doing import Training, begun, experiment, linear_at_once
+from memfluence.experiments.reproduce._base import read_progress, write_progress
+from memfluence.experiments.reproduce._budget import Until, more_repeats
+from memfluence.experiments.reproduce._subjects import FEWEST, LEAST, MOST, TRAINED, Subject
+from memfluence.learners import resolve
+from memfluence.progress import duration
+from memfluence.records import digest
+from memfluence.runs import Run, open_run
+from memfluence.store import RUN_FILE
+
+__all__ = ["Parts"]
+
+NO_TIME = "There was not enough time for it; the same command goes on."
+UNFINISHED = "Not all of its models are trained yet; the same command goes on."
+RESAMPLES = 10  # for the spread of the number of pairs
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """What is done with one base run. `results` and `missing` (one sentence each) fill up as parts are done."""
+
+    subject: Subject
+    base: Run
+    where: Path
+    how: Training
+    clock: Until
+    seed: int
+    second: Any  # learner
+    second_run: Run | None = None  # trials of another network that are there already
+    second_settings: Mapping[str, str] = field(default_factory=dict)
+    mem: float = 0.25  # thresholds of pairs
+    infl: float = 0.15
+    results: dict[str, Result] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def overview(self) -> Result:
+        """The base run in numbers."""
+        return overview.summarize(self.base, mem=self.mem, infl=self.infl)
+
+    def do(self, part: str, count: int | None) -> None:
+        """Train what is missing while there is time, and summarize what is there."""
+        kept = self._kept(part, count)
+        if kept is not None:
+            self.results[part] = kept
+            return
+        if part in TRAINED and not self.how.train and not self._begun(part):
+            self.missing[part] = "Its models are not trained yet; run it without --no-train."
+            return
+        if part not in TRAINED and self.how.train and self.clock.end <= time.monotonic():
+            self.missing[part] = NO_TIME
+            return
+        try:
+            result, complete = self._do(part, count)
+        except Interrupted:
+            if not self.clock.expired:
+                raise
+            self.missing[part] = NO_TIME
+        except MemfluenceError as error:
+            out_of_time = part in TRAINED and self.how.train and self.clock.left <= 0
+            self.missing[part] = NO_TIME if out_of_time else str(error)
+        else:
+            self.missing.pop(part, None)
+            if self.how.train and not complete:
+                self.missing[part] = UNFINISHED
+            if result is not None:
+                self.results[part] = result
+            made_of = self._made_of(part, count) | {"complete": complete}
+            write_progress(self.where, done=read_progress(self.where).get("done", {}) | {part: made_of})
+
+    def recall(self, part: str) -> None:
+        """The result of an earlier call for a part that was not asked for now, as far as it had come."""
+        kept = self._kept(part, None, asked=False)
+        if kept is not None:
+            self.results[part] = kept
+
+    def _do(self, part: str, count: int | None) -> tuple[Result | None, bool]:
+        """The result, and whether all of its models are trained."""
+        if part == "second":
+            self._train_second(count)
+            return None, True
+        if part == "architectures":
+            other = self._other()
+            if other is None:
+                raise InputError(
+                    f"There are no {FEWEST['second']} trials of another network to compare with (part second)."
+                )
+            levels = {"mem": self.mem, "infl": self.infl}
+            return self._experiment("consistency", self.base, other, part=part, any_class=False, **levels), True
+        if part not in TRAINED:
+            options: dict[str, Any] = {"resamples": RESAMPLES} if part == "histogram" else {}
+            if part in ("histogram", "consistency", "pairs"):
+                options |= {"mem": self.mem, "infl": self.infl}
+            return self._experiment(part, self.base, **options), True
+        options = self._options(part, count)
+        runs = () if part == "long-tail" else (self.base,)
+        if self.how.train and self.clock.left > 0:
+            self.clock.group = self._group(part)
+            try:
+                return self._experiment(part, *runs, **options, **self._training(part)), True
+            except Interrupted:
+                if not self.clock.expired:
+                    raise
+        return self._experiment(part, *runs, **options, train=False, progress=False), False
+
+    def _experiment(self, name: str, *runs: Run, part: str | None = None, **options: Any) -> Result:
+        self.clock.note(f"{(part or name)}:")
+        return experiment(name, *runs, out=self.where / (part or name), **options)
+
+    def _group(self, part: str) -> int:
+        """How many models of a part are trained at once."""
+        if part == "last-layer":
+            return linear_at_once(self.base.info.n_train, self.how.device)
+        return 1 if part == "long-tail" else int(self.how.learner.group_size(self.how.dataset, self.how.device))
+
+    def _training(self, part: str) -> dict[str, Any]:
+        how = {one.name: getattr(self.how, one.name) for one in fields(Training)}
+        return {**how, "dataset": None, "learner": None} if part == "long-tail" else how
+
+    def _begun(self, part: str) -> bool:
+        """Whether there is anything of it to summarize."""
+        given = part == "second" and self.second_run is not None
+        return given or any((self.where / part).rglob(RUN_FILE))
+
+    def _options(self, part: str, count: int | None) -> dict[str, Any]:
+        if part == "long-tail":
+            return dict(self.subject.long_tail or {})
+        amount = self._amount(part, count)
+        if part == "removal":
+            return {"thresholds": self.subject.thresholds, "repeats": amount, "seed": self.seed}
+        name = "repeats" if part == "utility" else "trials"
+        return {name: amount, "seed": self.seed, "mem": self.mem, "infl": self.infl}
+
+    def _amount(self, part: str, count: int | None) -> int:
+        """How many repeats or models are asked for; never fewer than are there."""
+        if part == "second":
+            return count or len(self.base.trials) // 2
+        there = begun(self.where / part) if part in MOST else []
+        return there[-1] if there and not self.how.train else max([count or LEAST[part], *there])
+
+    def _train_second(self, count: int | None) -> None:
+        """Trials of another network: half as many, since each half of the base is compared with them."""
+        if self.second_run is not None or not self.how.train:
+            return
+        if self.clock.left <= 0:
+            raise InputError(NO_TIME)
+        self.clock.note("second:")
+        learner = resolve(self.second, self.second_settings)
+        self.clock.group = learner.group_size(self.how.dataset, self.how.device)
+        self.how.run(
+            self.where / "second", self.how.dataset, learner, trials=self._amount("second", count), seed=self.seed + 1
+        )
+
+    def _other(self) -> Run | None:
+        """The other network's run, if it says anything."""
+        there = self.second_run
+        if there is None and (self.where / "second" / RUN_FILE).is_file():
+            there = open_run(self.where / "second")
+        return there if there is not None and len(there.store.scan().numbers) >= FEWEST["second"] else None
+
+    def trained_runs(self) -> list[Run]:
+        """The base, the other network's run where it is compared, and the models of parts that have a result."""
+        parts = [part for part in TRAINED if part != "second" and part in self.results]
+        others = [open_run(file.parent) for part in parts for file in sorted((self.where / part).rglob(RUN_FILE))]
+        other = self._other() if "architectures" in self.results else None
+        return [self.base, *([] if other is None else [other]), *others]
+
+    def grow(self, parts: Sequence[str]) -> None:
+        """Spend the time that is left on more repeats: half of it on removal, then what is left on utility."""
+        for share, part in ((0.5, "removal"), (1.0, "utility")):
+            result = self.results.get(part)
+            if part not in parts or result is None or self.clock.left <= 0:
+                continue
+            there = int(result.settings["repeats"])
+            store = open_run(self.where / part / "trained")
+            models = len(store.store.scan().numbers) / there  # of one repeat
+            each = models * (store.status()["seconds_per_trial"] or 0) / self.how.workers
+            repeats = more_repeats(there, MOST[part], share * self.clock.left, each)
+            if repeats > there:
+                self.clock.note(
+                    f"{duration(self.clock.left)} are left: {repeats} repeats of {part} in place of {there}"
+                )
+                self.do(part, repeats)
+
+    def plan(self, wanted: Mapping[str, int | None]) -> str:
+        """What is to be done, for people."""
+        each = self.base.status()["seconds_per_trial"]
+        keep = self.base.info.kinds[0].keep or 1.0
+        lines = [f"{len(self.base.trials):,} trials in {self.base.path}, {duration(self.clock.left)} for the rest:"]
+        for part, count in wanted.items():
+            if self._kept(part, count) is not None:
+                lines.append(f"  {part}: done")
+            elif part in ("removal", "utility"):
+                amount = self._amount(part, count)
+                sides = 1 + 2 * len(self.subject.thresholds) if part == "removal" else 2
+                time_ = f", about {duration(amount * sides * each / keep / self.how.workers)}" if each else ""
+                lines.append(f"  {part}: {amount} repeats of {sides} models on all or most examples{time_}")
+            elif part == "last-layer":
+                lines.append(f"  {part}: a network on everything and {self._amount(part, count)} linear models")
+            elif part == "second" and self.second_run is None:
+                settings = "".join(f" {name}={value}" for name, value in self.second_settings.items())
+                amount = self._amount(part, count)
+                lines.append(f"  {part}: {amount} trials of {self.second}{settings}, as far as the time goes")
+            elif part == "long-tail":
+                lines.append(f"  {part}: synthetic worlds, {self.subject.long_tail}")
+        reading = [part for part in wanted if part not in TRAINED and not self.is_done(part)]
+        return "\n".join([*lines, *([f"  then read and drawn: {', '.join(reading)}"] if reading else [])])
+
+    def is_done(self, part: str) -> bool:
+        """Whether its result is there and made of the trials that are there."""
+        return self._kept(part, None) is not None
+
+    def _kept(self, part: str, count: int | None, asked: bool = True) -> Result | None:
+        """An earlier result, if it is made of what is there and, where it is `asked` for, of all that is to be."""
+        path = self.where / part / f"{'consistency' if part == 'architectures' else part}.json"
+        made_of = read_progress(self.where).get("done", {}).get(part, {})
+        now = self._made_of(part, count) | {"complete": True}
+        ignored = () if asked and self.how.train else ("complete", "wanted", "learner", "seed")  # as they are there
+        same = all(made_of.get(name) == value for name, value in now.items() if name not in ignored)
+        if not path.is_file() or not same:
+            return None
+        import pandas as pd
+
+        there = json.loads(path.read_bytes())
+        return Result(there["experiment"], there["title"], there["numbers"], pd.DataFrame(), there["settings"])
+
+    def _made_of(self, part: str, count: int | None) -> dict[str, Any]:
+        """What a part depends on: which trials of which run, which models of its own, which are wanted."""
+        found: dict[str, Any] = {"base": _trials_of(self.base)}
+        if part in ("removal", "utility", "last-layer"):
+            store = self.where / part / "trained"
+            models = _trials_of(open_run(store)) if (store / RUN_FILE).is_file() else None
+            learner = digest(self.how.learner.describe()) if self.how.train else None
+            found |= {"models": models, "wanted": self._amount(part, count), "learner": learner, "seed": self.seed}
+        if part in ("utility", "last-layer", "histogram", "consistency", "architectures", "pairs"):
+            found |= {"mem": self.mem, "infl": self.infl}
+        if part == "architectures":
+            other = self._other()
+            found["other"] = None if other is None else _trials_of(other)
+        return found
+
+
+def _trials_of(run: Run) -> dict[str, Any]:
+    """Which run it is (data, plan and learner; if it was imported, where it lies), and how many trials it has."""
+    place = {} if run.info.plan else {"path": str(run.path.resolve())}
+    return {**run.info.identity, **place, "trials": len(run.store.scan().numbers)}

@@ -1,0 +1,273 @@
+"""From one command to one report: small, stopped, out of time, resumed, and refused."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import memfluence as mf
+from engines.commands import memfluence
+from memfluence.engines import Event, TrialDone
+from memfluence.errors import InputError, Interrupted
+from memfluence.experiments.doing import linear_at_once
+from memfluence.experiments.reproduce._budget import Until
+from memfluence.experiments.reproduce._subjects import SUBJECTS, chosen_parts, data_of, subject_of
+from memfluence.learners import resolve
+from memfluence.progress import Silent
+from memfluence.store import TrialStore
+
+SMALL = "removal=2,utility=2,last-layer=20,second=24,histogram,consistency,architectures,thresholds,examples,pairs"
+FAST = {"epochs": "20"}
+pytestmark = pytest.mark.filterwarnings(
+    "default::memfluence.errors.MemfluenceWarning"
+)  # what few trials bring with them
+
+
+def small(out: Path, **options: Any) -> dict[str, Any]:
+    given = {"trials": 64, "only": SMALL, "settings": FAST, "out": out, "progress": False}
+    return mf.reproduce("digits", **(given | options))
+
+
+def test_one_call_leaves_one_report(tmp_path: Path) -> None:
+    found = small(tmp_path / "out")
+    text = (tmp_path / "out" / "reproduction.md").read_text()
+    assert json.loads((tmp_path / "out" / "reproduction.json").read_text()) == found
+    assert found["missing"] == {}
+    for part in SMALL.split(","):
+        part = part.partition("=")[0]
+        if part != "second":
+            assert f"(reproduction/{part}.png)" in text
+            assert (tmp_path / "out" / "reproduction" / f"{part}.png").stat().st_size < 150_000
+    assert "memorized examples hurt more than random ones" in text.lower()
+    rows = {row["name"]: row for row in found["numbers"]}
+    assert rows["run.trials"]["ours"]["mean"] == 64
+    assert rows["utility.test.accuracy"]["ours"]["n"] == 2
+    assert rows["run.accuracy_whole"]["ours"]["n"] == 2
+    assert rows["last-layer.linear.trials"]["ours"]["mean"] == 20
+    assert all(row["reasons"] or row["difference"] == "same" for row in found["numbers"])
+    stores = [tmp_path / "out" / where for where in ("base", "second", "removal/trained", "last-layer/trained")]
+    before = [sorted((store / "trials").iterdir()) for store in stores]
+    assert small(tmp_path / "out") == found  # nothing is done twice
+    assert [sorted((store / "trials").iterdir()) for store in stores] == before
+    assert small(tmp_path / "out", trials=None, train=False) == found
+
+
+def test_the_theory_has_its_own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = {"exponents": [1.0], "subpopulations": [40], "sizes": [80], "trials": 32, "repeats": 2}
+    limits = {"epochs": [1, 30], "clips": [0.1], "noises": [1.0]}
+    monkeypatch.setitem(SUBJECTS, "digits", replace(SUBJECTS["digits"], long_tail=one | limits))
+    found = small(tmp_path / "out", only="long-tail")
+    text = (tmp_path / "out" / "reproduction.md").read_text()
+    assert "have a mean memorization of" in text
+    assert "with gradients clipped at 5 and noise of 1 times that, " in text
+    assert (tmp_path / "out" / "reproduction" / "long-tail.png").stat().st_size < 150_000
+    kept = tmp_path / "out" / "long-tail" / "long-tail.json"
+    older = json.loads(kept.read_text())
+    del older["numbers"]["clipping"]  # as results were before there was clipping
+    kept.write_text(json.dumps(older))
+    assert small(tmp_path / "out", only="long-tail")["missing"] == found["missing"] == {}
+    assert "gradients" not in (tmp_path / "out" / "reproduction.md").read_text()
+
+
+def test_a_run_that_is_there_is_used(tmp_path: Path) -> None:
+    base = mf.run("digits", settings=FAST, trials=64, out=tmp_path / "run", progress=False)
+    other = mf.run("digits", settings={"epochs": "8"}, trials=40, seed=1, out=tmp_path / "other", progress=False)
+    found = mf.reproduce(
+        "digits", run=base.path, second_run=other.path, out=tmp_path / "out", budget="0", progress=False
+    )
+    assert not (tmp_path / "out" / "base").exists()
+    assert {"histogram", "consistency", "architectures", "thresholds"} <= set(found["parts"])
+    assert found["missing"]["removal"] == "Its models are not trained yet; run it without --no-train."
+    text = (tmp_path / "out" / "reproduction.md").read_text()
+    assert "- removal: Its models are not trained yet; run it without --no-train. (The paper's numbers: models" in text
+    with pytest.raises(InputError, match="leave out --trials"):
+        mf.reproduce("digits", run=base.path, trials=50, out=tmp_path / "out", progress=False)
+
+
+class Stopping(Silent):
+    """Ctrl-C after so many trials."""
+
+    left = 0
+
+    def event(self, event: Event) -> None:
+        if isinstance(event, TrialDone):
+            Stopping.left -= 1
+            if Stopping.left == 0:
+                raise KeyboardInterrupt
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return small(tmp_path_factory.mktemp("whole"), only=STOPPED)
+
+
+STOPPED = "removal=2,utility=2,last-layer=20"
+
+
+def timeless(found: dict[str, Any]) -> str:
+    """All but what depends on the directory and on the clock."""
+    parts = {name: {**one, "numbers": dict(one["numbers"])} for name, one in found["parts"].items()}
+    for name in ("representation", "speedup"):
+        del parts["last-layer"]["numbers"][name]
+    rows = [row for row in found["numbers"] if row["name"] != "last-layer.speedup"]
+    return json.dumps({**found, "report": None, "parts": parts, "numbers": rows})
+
+
+@pytest.mark.parametrize("after", [40, 64 + 5, 64 + 26 + 4 + 10])  # among the first trials, in removal, in last-layer
+def test_stopped_and_called_again_it_goes_on(
+    after: int, whole: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memfluence.experiments.reproduce.Silent", Stopping)
+    Stopping.left = after
+    with pytest.raises(Interrupted, match="run the same command to go on"):
+        small(tmp_path, only=STOPPED)
+    done = len(TrialStore.open(tmp_path / "base").scan().numbers)
+    assert 0 < done <= 64
+    Stopping.left = 0
+    assert timeless(small(tmp_path, only=STOPPED)) == timeless(whole)
+
+
+def test_out_of_time_it_says_what_is_missing_and_goes_on(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted, match=r"The time was over after 32 of the 64 trials"):  # one group
+        small(tmp_path, budget="0.001s")
+    with pytest.raises(Interrupted, match=r"The time was over after 64 of the 64 trials"):
+        small(tmp_path, budget="0.001s")
+    found = small(tmp_path, budget="0.001s")
+    assert found["missing"]["utility"].startswith("There was not enough time")
+    assert found["missing"]["histogram"].startswith("There was not enough time")
+    assert found["parts"] == {}
+    assert small(tmp_path)["missing"] == {}
+
+
+def test_linear_models_that_are_complete_when_the_time_is_over_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small(tmp_path, only="histogram")
+
+    class Over(Until):
+        def event(self, event: Event) -> None:
+            if isinstance(event, TrialDone):
+                self.deadline = 0.0
+            super().event(event)
+
+    monkeypatch.setattr("memfluence.experiments.reproduce.Until", Over)
+    small(tmp_path, only="last-layer=120")
+    there = TrialStore.open(tmp_path / "last-layer" / "trained").scan().numbers
+    assert there.tolist() == list(range(linear_at_once(60, "cpu")))  # the group that was trained at once
+
+
+def test_left_time_goes_into_more_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memfluence.experiments.reproduce._parts.LEAST", {"removal": 2, "utility": 2, "last-layer": 20})
+    monkeypatch.setattr("memfluence.experiments.reproduce._parts.MOST", {"removal": 4, "utility": 5})
+    found = small(tmp_path, only="removal,utility=3")
+    assert found["parts"]["removal"]["settings"]["begun"] == [2, 4]
+    assert found["parts"]["utility"]["settings"]["begun"] == [3]  # it was asked for 3
+
+
+def test_parts_of_earlier_calls_stay_in_the_report(tmp_path: Path) -> None:
+    small(tmp_path, only="removal=2")
+    found = small(tmp_path, only="histogram")
+    assert set(found["parts"]) == {"removal", "histogram"}
+    read = small(tmp_path, only="removal,consistency", trials=None, train=False)
+    assert set(read["parts"]) == {"removal", "histogram", "consistency"}
+    assert read["parts"]["removal"] == found["parts"]["removal"]
+    assert json.loads((tmp_path / "removal" / "plan.json").read_text())["settings"]["begun"] == [2]
+
+
+def test_results_of_another_second_run_learner_or_seed_are_not_kept(tmp_path: Path) -> None:
+    base = mf.run("digits", settings=FAST, trials=64, out=tmp_path / "run", progress=False).path
+    others = [
+        mf.run("digits", settings=FAST, trials=40, seed=seed, out=tmp_path / f"{seed}", progress=False).path
+        for seed in (1, 2)
+    ]
+    given = {"run": base, "out": tmp_path / "out", "progress": False}
+
+    def compared(other: Path) -> Any:
+        found = mf.reproduce("digits", second_run=other, only="architectures", train=False, **given)
+        return found["parts"]["architectures"]["numbers"]["lines"][1]
+
+    first, second = (compared(other) for other in others)
+    assert [line["run"] for line in (first, second)] == [str(other) for other in others]
+    assert first["memorization"] != second["memorization"]
+    only = {"only": "removal=2", "learner": "mlp", **given}
+    quick = mf.reproduce("digits", settings={"epochs": "1"}, **only)
+    assert "removal" in quick["parts"]
+    for other in ({"settings": {"epochs": "2"}}, {"settings": {"epochs": "1"}, "seed": 1}):
+        again = mf.reproduce("digits", **other, **only)  # type: ignore[arg-type]
+        assert "removal" not in again["parts"]
+        assert "another" in again["missing"]["removal"]
+    read = mf.reproduce("digits", only="removal", train=False, **given)  # what is there, whoever trained it
+    assert read["parts"]["removal"] == quick["parts"]["removal"]
+
+
+def test_other_data_and_another_learner(tmp_path: Path) -> None:
+    digits = mf.datasets.load("digits")
+    labels = {f"y_{split}": digits.labels(split) for split in ("train", "test")}
+    np.savez(tmp_path / "mnist.npz", x_train=digits.x_train, x_test=digits.x_test, **labels)
+    found = mf.reproduce(
+        "mnist",
+        str(tmp_path / "mnist.npz"),
+        learner="mlp",
+        trials=64,
+        only="removal=2,histogram,consistency",
+        out=tmp_path / "out",
+        progress=False,
+    )
+    rows = {row["name"]: row for row in found["numbers"]}
+    assert rows["histogram.pairs"]["paper"]["value"] == 35
+    assert "not small Inception" in rows["histogram.pairs"]["reasons"]["network"]
+    assert set(found["parts"]) == {"removal", "histogram", "consistency"}
+
+
+def test_subjects() -> None:
+    assert data_of(subject_of("mnist"), "files") == "mnist:files"
+    assert data_of(subject_of("cifar100"), "c.npz") == "npz:c.npz"
+    assert data_of(subject_of("cifar100"), "hf:cifar100") == "hf:cifar100"
+    assert list(chosen_parts(SUBJECTS["digits"], "pairs, removal=3")) == ["removal", "pairs"]  # in the order of work
+    assert "long-tail" not in chosen_parts(SUBJECTS["mnist"], None)
+    for one in SUBJECTS.values():
+        assert resolve(one.learner).name
+        assert resolve(one.second, one.second_settings).name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["svhn"], "There is nothing to reproduce for 'svhn'; there are digits, mnist, cifar100."),
+        (["mnist"], "Say where the data are: --data DIR with the files of mnist, or --data FILE.npz."),
+        (["digits", "--data", "x"], "The digits are built in; leave out --data."),
+        (["digits", "--budget", "soon"], "The budget must be a time such as 30m"),
+        (["digits", "--only", "removel"], "There is no part 'removel' of this; there are removal, utility"),
+        (["digits", "--only", "pairs=3"], "A number of models follows one of removal, utility"),
+        (["digits", "--only", "removal=1"], "The part removal takes a number from 2 on. Got 'removal=1'."),
+        (["digits", "--no-train"], "runs/reproduce-digits has no trials yet; run it without --no-train"),
+        (["cifar100", "--data", "none.npz"], "none.npz"),
+        (["digits", "--run", "nothing"], "There is no run at nothing"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments: list[str], sentence: str, tmp_path: Path) -> None:
+    done = memfluence("reproduce", *arguments, cwd=tmp_path, expect=2)
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+    assert not (tmp_path / "runs").exists()
+
+
+def test_runs_of_other_data_are_refused(tmp_path: Path) -> None:
+    other = mf.run("longtail?n_train=40&n_test=30", trials=24, out=tmp_path / "run", progress=False)
+    with pytest.raises(InputError, match="is not what"):
+        mf.reproduce("digits", run=other.path, out=tmp_path / "out", progress=False)
+
+
+def test_the_command_prints_a_table_or_json(tmp_path: Path) -> None:
+    base = ("reproduce", "digits", "--out", "out", "--set", "epochs=8", "--trials", "64", "--only", "histogram")
+    shown = memfluence(*base, "--report", "page.md", cwd=tmp_path)
+    assert "pairs selected" in shown.stdout
+    assert "64 trials" in shown.stderr  # the plan comes first
+    assert (tmp_path / "page" / "histogram.png").is_file()
+    assert "(page/histogram.png)" in (tmp_path / "page.md").read_text()
+    found = json.loads(memfluence(*base, "--json", "--quiet", cwd=tmp_path).stdout)
+    assert found["dataset"] == "digits"
