@@ -33,6 +33,7 @@ from typing import Any
 
 import numpy as np
 
+from batched_mlp import processor
 from memfluence.estimators import ClassBlock, Influence, arms, influence
 from memfluence.estimators.counts import bits_at, kernels
 from memfluence.estimators.kernels import int8
@@ -83,7 +84,8 @@ def peak() -> float:
 
 def columns_of(values: np.ndarray) -> list[float]:
     """A few columns' sums, to compare the two ways."""
-    return [float(np.asarray(values[:, j], dtype=float).sum()) for j in (0, 1, SLICE - 1)]
+    last = min(SLICE, values.shape[1]) - 1
+    return [float(np.asarray(values[:, j], dtype=float).sum()) for j in (0, 1, last)]
 
 
 def wrong(trials: Trials, train: np.ndarray, test: np.ndarray, values: np.ndarray) -> int:
@@ -97,7 +99,7 @@ def wrong(trials: Trials, train: np.ndarray, test: np.ndarray, values: np.ndarra
 
 def plain(case: str, repetitions: int, full: bool) -> dict[str, Any]:
     trials = random_trials(case)
-    columns = trials.n_test if full else SLICE
+    columns = trials.n_test if full else min(SLICE, trials.n_test)
     mask = np.unpackbits(trials.mask, axis=1, count=trials.n_train, bitorder="little").astype(bool)
     correct = np.unpackbits(trials.test_correct, axis=1, count=columns, bitorder="little").astype(bool)
     del trials
@@ -152,7 +154,7 @@ def classes(case: str, repetitions: int) -> dict[str, Any]:
         blocks.extend(influence(trials, KINDS).all_class_blocks(*labels, dtype=np.float32))
 
     found: dict[str, Any] = {**best(work, repetitions), "peak_gb": peak()}
-    some = [blocks[number] for number in (0, 500, 999)]
+    some = [blocks[0], blocks[len(blocks) // 2], blocks[-1]]
     found["wrong"] = sum(wrong(trials, one.train, one.test, one.values) for one in some)
     return found
 
@@ -160,7 +162,7 @@ def classes(case: str, repetitions: int) -> dict[str, Any]:
 def write_store(case: str, folder: Path) -> None:
     trials = random_trials(case)
     sizes = {"n_train": trials.n_train, "n_test": trials.n_test}
-    data = {"name": "arrays", "fingerprint": "benchmark", "classes": [0], "class_names": None, **sizes}
+    data = {"name": "arrays", "fingerprint": "benchmark", "classes": [0], "class_names": ["0"], **sizes}
     info = RunInfo(data, None, None, KINDS, len(trials), columns=segment_columns(()))
     store = TrialStore.create(folder, info, np.zeros(trials.n_train, np.int64), np.zeros(trials.n_test, np.int64))
     unpack = [
@@ -180,25 +182,24 @@ def write_store(case: str, folder: Path) -> None:
         )
 
 
-def in_a_process(*arguments: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, __file__, "--part", *arguments], check=True, stdout=subprocess.PIPE, text=True
-    )
+def in_a_process(scale: float, *part: str) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--scale", str(scale), "--part", *part]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 
-def on_cpu(repetitions: int, full: bool, only: list[str]) -> dict[str, Any]:
-    results: dict[str, Any] = {"cores": os.cpu_count(), "numpy": np.__version__}
+def on_cpu(repetitions: int, full: bool, only: list[str], scale: float) -> dict[str, Any]:
+    results: dict[str, Any] = {"cores": os.cpu_count(), "processor": processor(), "numpy": np.__version__}
     for case in ("mnist", "cifar100"):
         if case not in only:
             continue
         n_train, n_test, trials, accuracy = CASES[case]
         print(f"{case}: {n_train} x {n_test}, {trials} trials, accuracy {accuracy / 256:.2f}")
-        baseline = in_a_process("plain", case, str(repetitions), "full" if full else "slice")
-        memory = in_a_process("ours", case, str(repetitions))
+        baseline = in_a_process(scale, "plain", case, str(repetitions), "full" if full else "slice")
+        memory = in_a_process(scale, "ours", case, str(repetitions))
         with tempfile.TemporaryDirectory() as folder:
             write_store(case, Path(folder) / "run")
-            disk = in_a_process("ours", case, str(repetitions), str(Path(folder) / "run"))
+            disk = in_a_process(scale, "ours", case, str(repetitions), str(Path(folder) / "run"))
         for found in (memory, disk):
             if not np.allclose(found["column_sums"], baseline["column_sums"], atol=0.05):
                 raise SystemExit(f"{case}: the two ways differ: {found['column_sums']}, {baseline['column_sums']}")
@@ -225,7 +226,7 @@ def on_cpu(repetitions: int, full: bool, only: list[str]) -> dict[str, Any]:
             "extra_gb": extra,
         }
     if "imagenet_classes" in only:
-        found = in_a_process("classes", "imagenet_classes", str(repetitions))
+        found = in_a_process(scale, "classes", "imagenet_classes", str(repetitions))
         if found["wrong"]:
             raise SystemExit(f"within classes: {found['wrong']} values are not those of exact counts")
         print(f"same class at ImageNet's size: {found['seconds']:.2f} s, peak {found['peak_gb']:.2f} GB")
@@ -236,9 +237,7 @@ def on_cpu(repetitions: int, full: bool, only: list[str]) -> dict[str, Any]:
 def on_gpu(device: str, scale: float) -> dict[str, Any]:
     import torch
 
-    n_train, n_test, trials, accuracy = CASES["imagenet_classes"]
-    n_train, n_test = int(n_train * scale), int(n_test * scale)
-    CASES["imagenet_classes"] = n_train, n_test, trials, accuracy
+    n_train, n_test, trials, _ = CASES["imagenet_classes"]
     is_gpu = torch.device(device).type == "cuda"
     name = torch.cuda.get_device_name(device) if is_gpu else "torch's CPU"
     print(f"making {trials} trials of {n_train} x {n_test} ...")
@@ -295,13 +294,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--imagenet", action="store_true", help="the full scan at ImageNet's size, on --device cuda")
-    parser.add_argument("--scale", type=float, default=1.0, help="share of ImageNet's examples, with --imagenet")
+    parser.add_argument("--scale", type=float, default=1.0, help="share of the examples of each case")
     parser.add_argument("--repetitions", type=int, default=3, help="of each measurement, on both sides")
     parser.add_argument("--full-baseline", action="store_true", help="time the plain way on all test examples")
     parser.add_argument("--only", nargs="*", default=list(CASES), choices=list(CASES))
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     parser.add_argument("--part", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    for case, (n_train, n_test, *rest) in CASES.items():
+        CASES[case] = int(n_train * options.scale), int(n_test * options.scale), *rest
     if options.part:
         what, case, repetitions, *rest = options.part
         done = (
@@ -319,7 +320,7 @@ def main() -> None:
     results = (
         on_gpu(options.device, options.scale)
         if options.imagenet
-        else on_cpu(options.repetitions, options.full_baseline, options.only)
+        else on_cpu(options.repetitions, options.full_baseline, options.only, options.scale)
     )
     commit = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
     made = {

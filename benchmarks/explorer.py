@@ -59,10 +59,10 @@ async ([seconds, screens, from]) => {
 """
 
 
-def made_up(folder: Path) -> Run:
-    """Random trials and pictures (noise compresses worst) of CIFAR-100's size."""
+def made_up(folder: Path, n_train: int) -> Run:
+    """Random trials and pictures (noise compresses worst) in 100 classes."""
     rng = np.random.default_rng(0)
-    n_train, n_test, trials = 50_000, 10_000, 100
+    n_test, trials = n_train // 5, 100
     labels = np.arange(n_train) % 100, np.arange(n_test) % 100
     mask = rng.random((trials, n_train)) < 0.7
     hard = rng.random(n_train) < 0.3
@@ -82,10 +82,10 @@ def made_up(folder: Path) -> Run:
     return Run(import_trials([file], folder / "run", None).store, data)
 
 
-def opened(browser: Any, url: str) -> dict[str, float]:
+def opened(browser: Any, url: str, repeats: int) -> dict[str, float]:
     """Seconds from the request to the overview and to the gallery with its pictures, with an empty cache."""
     found: dict[str, list[float]] = {"overview": [], "gallery": []}
-    for _ in range(5):
+    for _ in range(repeats):
         for view in found:
             context = browser.new_context(viewport={"width": 1440, "height": 900})
             page = context.new_page()
@@ -137,13 +137,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", nargs="?", type=Path)
     parser.add_argument("--data", help="where the run's data are, if it does not say")
+    parser.add_argument("--examples", type=int, default=50_000, help="training examples that are made up")
+    parser.add_argument("--repeats", type=int, default=5, help="how often each page is opened")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "explorer.json")
     options = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        run = mf.open(options.run) if options.run else made_up(folder)
+        run = mf.open(options.run) if options.run else made_up(folder, options.examples)
         start = time.perf_counter()
         page = run.report(folder / "site", dataset=options.data)
         seconds = time.perf_counter() - start
@@ -169,7 +171,7 @@ def main() -> None:
             browser = playwright.chromium.launch(executable_path=chromium, args=arguments)
             found["browser"] = browser.version
             for origin, url in (("file", page.as_uri()), ("server", server.url)):
-                found[f"open_{origin}"] = opened(browser, url)
+                found[f"open_{origin}"] = opened(browser, url, options.repeats)
             for sort in ("memorized", "index"):
                 for name_of_speed, speed in SPEEDS.items():
                     found[f"scroll_{sort}_{name_of_speed}"] = scrolled(browser, page.as_uri(), sort, speed)

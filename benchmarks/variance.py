@@ -48,6 +48,9 @@ from memfluence.estimators import (
 from memfluence.records import Kind, Trials
 
 STRONG = 0.05
+Sizes = tuple[tuple[int, int], ...]
+SIZES: Sizes = ((250, 6), (1000, 3))  # trials, samples of so many
+TINY: dict[str, Any] = {"examples": 100, "sizes": ((60, 2),)}
 Estimate = tuple[np.ndarray, np.ndarray]  # value and standard error
 
 
@@ -355,11 +358,11 @@ def of_file(path: str) -> Sample:
     return Sample(trials, (Kind(size / mask.shape[1], size),), labels)
 
 
-def longtail(noisy: bool) -> dict[str, Any]:
-    world = Neighbours(noisy)
-    truth = world.exact_truth(210)
+def longtail(noisy: bool, examples: int = 300, sizes: Sizes = SIZES) -> dict[str, Any]:
+    world = Neighbours(noisy, examples)
+    truth = world.exact_truth(round(0.7 * examples))
     found: dict[str, Any] = {}
-    for number, samples in ((250, 6), (1000, 3)):
+    for number, samples in sizes:
         reference = None
         for design in ("fixed", "balanced"):
             some = [(world.sample(design, number, seed), truth) for seed in range(samples)]
@@ -378,7 +381,7 @@ def digits(path: str, balanced: str | None, earlier: list[str]) -> dict[str, Any
     every.earlier = tuple(map(of_run, earlier))
     assert all((one.trials.mask == every.trials.mask[: len(one.trials)]).all() for one in every.earlier)
     found: dict[str, Any] = {"judge": len(every.trials) - 4000}
-    for number, samples in ((250, 6), (1000, 3)):
+    for number, samples in SIZES:
         some = [(every.rows(np.arange(k * number, (k + 1) * number)), judge) for k in range(samples)]
         found[f"fixed, {number}"] = compare(some)
         if balanced is not None:
@@ -461,13 +464,15 @@ def main() -> None:
     parser.add_argument("--earlier", action="append", default=[], help="like --digits, after fewer epochs; repeatable")
     parser.add_argument("--cifar100", action="append", default=[], metavar="NAME=RUN|FILE.npz")
     parser.add_argument("--no-longtail", action="store_true")
+    parser.add_argument("--tiny", action="store_true", help="a longtail of seconds, to try the script")
     parser.add_argument("--docs", type=Path, help="write all results into the tables of docs/variance.md")
     parser.add_argument("--out", type=Path, help="JSON; what is there already is kept")
     options = parser.parse_args()
     work: dict[str, Callable[[], dict[str, Any]]] = {}
     if not options.no_longtail:
-        work["longtail, noiseless"] = lambda: longtail(False)
-        work["longtail, noisy"] = lambda: longtail(True)
+        sizes = TINY if options.tiny else {}
+        work["longtail, noiseless"] = lambda: longtail(False, **sizes)
+        work["longtail, noisy"] = lambda: longtail(True, **sizes)
     if options.digits:
         work["digits"] = lambda: digits(options.digits, options.balanced, options.earlier)
     for given in options.cifar100:

@@ -9,7 +9,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from make_tables import DOCS, commit, markdown, memfluence, put
@@ -18,26 +20,32 @@ from sklearn.neural_network import MLPClassifier
 
 import memfluence as mf
 
-TRIALS = 2000  # of each run
 NEIGHBOURS = 10
 MODELS, EPOCHS = 5, (1, 3, 10, 30)  # of the gradient baseline: models, and after which epochs their gradients count
 
-RUNS = {
-    "several": ["--keep", "0.3,0.5,0.7,0.9"],
-    "bernoulli": ["--design", "bernoulli", "--keep", "0.5"],
-    "uniform": ["--design", "uniform"],
-    "uniform-30": ["--design", "uniform:30"],
-    "first": ["--record", "margin"],
-    "repeats": ["--design", "repeats:4", "--record", "margin", "--seed", "1"],
+RUNS: dict[str, dict[str, Any]] = {
+    "several": {"keep": [0.3, 0.5, 0.7, 0.9]},
+    "bernoulli": {"design": "bernoulli", "keep": 0.5},
+    "uniform": {"design": "uniform"},
+    "uniform-30": {"design": "uniform:30"},
+    "first": {"record": "margin"},
+    "repeats": {"design": "repeats:4", "record": "margin", "seed": 1},
 }
 
 
-def make_run(runs: Path, name: str) -> mf.Run:
-    memfluence("run", "digits", "--trials", str(TRIALS), *RUNS[name], "--quiet", "--out", str(runs / name))
-    return mf.open(runs / name)
+@dataclass(frozen=True)
+class Runs:
+    """Where the runs are, and the number of trials of each."""
+
+    folder: Path
+    trials: int
 
 
-def c_scores(runs: Path) -> str:
+def make_run(runs: Runs, name: str) -> mf.Run:
+    return mf.run("digits", trials=runs.trials, **RUNS[name], out=runs.folder / name, progress=False)
+
+
+def c_scores(runs: Runs) -> str:
     """Held-out accuracy by keep fraction, for tenths of the examples in the order of their C-score."""
     table = mf.c_scores(make_run(runs, "several"))
     tenths = np.array_split(table.sort_values("c_score").index.to_numpy(), 10)
@@ -52,7 +60,7 @@ def c_scores(runs: Path) -> str:
     return markdown(rows)
 
 
-def values(runs: Path) -> str:
+def values(runs: Runs) -> str:
     """Banzhaf and Shapley values next to each other and to the C-score."""
     tables = {
         "Banzhaf": mf.values(make_run(runs, "bernoulli"), "banzhaf"),
@@ -110,7 +118,7 @@ def _sign(data: mf.Dataset) -> np.ndarray:
     return np.where(data.y_train[:, None] == data.y_test[None], 1.0, -1.0)  # (n_train, n_test)
 
 
-def judge(runs: Path) -> str:
+def judge(runs: Runs) -> str:
     """Scores from one run's trials and from none, judged by another run's."""
     first, data = make_run(runs, "first"), mf.datasets.load("digits")
     make_run(runs, "repeats")
@@ -122,10 +130,10 @@ def judge(runs: Path) -> str:
         "representation similarity (last layer)": representation,
         f"{NEIGHBOURS} nearest neighbours in pixel space": neighbours(data),
     }
-    files = [runs / f"scores-{k}.npy" for k in range(len(matrices))]
+    files = [runs.folder / f"scores-{k}.npy" for k in range(len(matrices))]
     for file, matrix in zip(files, matrices.values()):
         np.save(file, matrix)
-    found = memfluence("judge", str(runs / "repeats"), *map(str, files))
+    found = memfluence("judge", str(runs.folder / "repeats"), *map(str, files))
     titles = [*matrices, "ceiling"]
     scores = [*found["scores"], {**found["ceiling"], "counterfactual": [None, None, None]}]
     return markdown(
@@ -139,7 +147,7 @@ def _interval(mean: dict[str, float] | None) -> str:
     return "" if mean is None else f"{mean['value']:.3f} ({mean['lower']:.3f} to {mean['upper']:.3f})"
 
 
-def datamodels(runs: Path) -> str:
+def datamodels(runs: Runs) -> str:
     """Held-out correlations of datamodels of the first 20 test examples, next to the sum of influences."""
     run = make_run(runs, "first")
     found = mf.datamodels(run, np.arange(20))
@@ -156,7 +164,7 @@ def datamodels(runs: Path) -> str:
     return markdown([row])
 
 
-TABLES: dict[str, Callable[[Path], str]] = {
+TABLES: dict[str, Callable[[Runs], str]] = {
     "c-scores": c_scores,
     "values": values,
     "judge": judge,
@@ -168,15 +176,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(TABLES))
     parser.add_argument("--runs", type=Path, help="where the runs are, or are to be; a temporary directory if left out")
+    parser.add_argument("--trials", type=int, default=2000, help="of each run")
+    parser.add_argument("--page", type=Path, default=DOCS / "values.md", help="where the tables are put")
     options = parser.parse_args()
     if unknown := set(options.names) - set(TABLES):
         parser.error(f"There is no table {sorted(unknown)[0]}; choose from {', '.join(TABLES)}.")
     with tempfile.TemporaryDirectory() as temporary:
-        runs = options.runs or Path(temporary)
+        runs = Runs(options.runs or Path(temporary), options.trials)
         for name in options.names or TABLES:
             started = time.monotonic()
-            note = f"`python docs/judge_digits.py {name}`, commit {commit()}, {TRIALS} trials a run."
-            put(DOCS / "values.md", name, f"{TABLES[name](runs)}\n\n{note}")
+            note = f"`python docs/judge_digits.py {name}`, commit {commit()}, {options.trials} trials a run."
+            put(options.page, name, f"{TABLES[name](runs)}\n\n{note}")
             print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
 
 

@@ -22,21 +22,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run", type=Path, help="directory of the run; a temporary one if left out")
     parser.add_argument("--trials", type=int, default=2000)
+    parser.add_argument("--images", type=Path, default=IMAGES, help="where the picture goes")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        make(options.run or Path(temporary) / "digits", options.trials)
+        make(options.run or Path(temporary) / "digits", options.trials, options.images)
 
 
-def make(directory: Path, trials: int) -> None:
+def make(directory: Path, trials: int, images: Path) -> None:
     """Run the trials that `directory` lacks, draw, and say what was drawn."""
     command = ["run", "digits", "--trials", str(trials), "--out", str(directory)]
     print("memfluence", *command, flush=True)
     subprocess.run([sys.executable, "-m", "memfluence", *command], check=True)
     run = mf.open(directory)
     pairs = run.find_pairs()
-    picture = pairs_figure(run, run.dataset(), IMAGES / "digits-pairs.png", rows=4)
+    picture = pairs_figure(run, run.dataset(), images / "digits-pairs.png", rows=4)
     shrink(picture)
-    print(f"{len(run.trials)} trials, {pairs.summary}, {pairs.expected_by_chance:.1f} pairs expected by chance")
+    print(f"{len(run.trials)} trials, {len(pairs)} pairs, {pairs.expected_by_chance:.1f} of them expected by chance")
     print(f"{picture}: {picture.stat().st_size / 1000:.0f} kB")
 
 

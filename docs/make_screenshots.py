@@ -30,6 +30,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cifar", type=Path)
     parser.add_argument("digits", type=Path)
+    parser.add_argument("--images", type=Path, default=IMAGES, help="where the pictures go")
     options = parser.parse_args()
     from playwright.sync_api import sync_playwright
 
@@ -48,7 +49,7 @@ def main() -> None:
                 for card, decision in TICKED.items():
                     page.locator(".verdict").nth(card).get_by_role("button", name=decision).click()
                 page.mouse.move(5, 5)
-            page.screenshot(path=IMAGES / f"{name}.png")
+            page.screenshot(path=options.images / f"{name}.png")
             context.close()
         browser.close()
 

@@ -45,8 +45,8 @@ def cell(value: Any, digits: int) -> str:
     return f"{value:.{digits}f}" if abs(value) < 10 else f"{value:.1f}"
 
 
-def coverage() -> str:
-    cells = {name: studies.coverage(name) for name in studies.INTERVALS}
+def coverage(**sizes: Any) -> str:
+    cells = {name: studies.coverage(name, **sizes) for name in studies.INTERVALS}
 
     def summary(name: str) -> Row:
         rows = cells[name]
@@ -64,7 +64,7 @@ def coverage() -> str:
 
     parts = [markdown(summary(name) for name in cells)]
     used = cells["Agresti-Caffo (used)"]
-    for a, b in studies.ARMS:
+    for a, b in sizes.get("sizes", studies.ARMS):
         rows = []
         for p in studies.PROPORTIONS:
             of_row = [row for row in used if (row["a"], row["p"]) == (a, p)]
@@ -79,7 +79,7 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}%"
 
 
-def false_discoveries() -> str:
+def false_discoveries(**sizes: Any) -> str:
     parts = []
     for title, options in (
         ("Benjamini-Hochberg", {}),
@@ -88,19 +88,29 @@ def false_discoveries() -> str:
         ("Benjamini-Yekutieli", {"any_dependence": True}),
         ("Benjamini-Hochberg, null: influence <= 0.05", {"null": 0.05}),
     ):
-        parts += [{"procedure": title} | row for row in studies.false_discoveries(**options)]
+        parts += [{"procedure": title} | row for row in studies.false_discoveries(**sizes, **options)]
     return markdown(parts)
 
 
-TABLES: dict[str, Callable[[], str]] = {
+TABLES: dict[str, Callable[..., str]] = {
     "coverage": coverage,
-    "clusters": lambda: markdown(studies.cluster_coverage()),
+    "clusters": lambda **sizes: markdown(studies.cluster_coverage(**sizes)),
     "false-discoveries": false_discoveries,
-    "by-chance": lambda: markdown(studies.by_chance() + studies.by_chance(shared=2.0), 2),
-    "selection-bias": lambda: markdown(studies.selection_bias()),
-    "run-to-run": lambda: markdown(studies.run_to_run(), 4),
-    "predictions": lambda: markdown(studies.predictions(), 2),
-    "lemma": lambda: markdown(studies.lemma_errors(), 5),
+    "by-chance": lambda **sizes: markdown(studies.by_chance(**sizes) + studies.by_chance(shared=2.0, **sizes), 2),
+    "selection-bias": lambda **sizes: markdown(studies.selection_bias(**sizes)),
+    "run-to-run": lambda **sizes: markdown(studies.run_to_run(**sizes), 4),
+    "predictions": lambda **sizes: markdown(studies.predictions(**sizes), 2),
+    "lemma": lambda **sizes: markdown(studies.lemma_errors(**sizes), 5),
+}
+TINY: dict[str, dict[str, Any]] = {  # sizes of the studies that take seconds in all
+    "coverage": {"worlds": 10, "sizes": studies.ARMS[:1]},
+    "clusters": {"runs": 2, "trials": 60},
+    "false-discoveries": {"counts": (100,), "worlds": 2},
+    "by-chance": {"counts": (100,), "worlds": 2},
+    "selection-bias": {"counts": (100,), "worlds": 2},
+    "run-to-run": {"counts": (100,), "runs": 4, "repeats": 1},
+    "predictions": {"counts": (100,), "worlds": 1, "runs": 2},
+    "lemma": {"counts": (50,), "shares": (0.5,), "work": 1000},
 }
 
 
@@ -113,7 +123,7 @@ def put(page: Path, name: str, table: str) -> None:
     page.write_text(f"{before}{begin}\n{table}\n{end}{after}")
 
 
-def cifar100(trials: Path, published: Path) -> None:
+def cifar100(trials: Path, published: Path, docs: Path) -> None:
     """Pairs with error control from real trials, by the command line, and how many published ones they contain."""
     with np.load(published) as file:
         theirs = set(zip(file["tr_idx"].tolist(), file["tt_idx"].tolist()))
@@ -155,7 +165,7 @@ def cifar100(trials: Path, published: Path) -> None:
         needed="\n".join(f"- {needed(name, target)}" for name, target in plan["targets"].items()),
         predictions=markdown(plan["predictions"], 2),
     )
-    (DOCS / "results" / "cifar100-pairs.md").write_text(text)
+    (docs / "results" / "cifar100-pairs.md").write_text(text)
 
 
 def needed(name: str, target: Row) -> str:
@@ -205,6 +215,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(TABLES)}, or cifar100")
     parser.add_argument("--trials", type=Path)
     parser.add_argument("--published", type=Path)
+    parser.add_argument("--tiny", action="store_true", help="studies of seconds, to try the script")
+    parser.add_argument("--docs", type=Path, default=DOCS, help="the folder of the pages")
     options = parser.parse_args(arguments)
     if unknown := set(options.names) - {*TABLES, "cifar100"}:
         parser.error(f"There is no table {sorted(unknown)[0]}; choose from {', '.join(TABLES)}, cifar100.")
@@ -213,10 +225,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if name == "cifar100":
             if not options.trials or not options.published:
                 parser.error("cifar100 needs --trials and --published.")
-            cifar100(options.trials, options.published)
+            cifar100(options.trials, options.published, options.docs)
         else:
             note = f"`python docs/make_tables.py {name}`, commit {commit()}."
-            put(DOCS / "statistics.md", name, f"{TABLES[name]()}\n\n{note}")
+            sizes = TINY[name] if options.tiny else {}
+            put(options.docs / "statistics.md", name, f"{TABLES[name](**sizes)}\n\n{note}")
         print(f"{name}: {time.monotonic() - started:.0f} s", flush=True)
 
 

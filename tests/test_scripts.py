@@ -1,0 +1,201 @@
+"""Every script that README, the documentation or the Makefile name runs, at a size of seconds.
+
+The scripts run in the process of the tests where they can, because importing takes most of the time of a small size.
+Those that need a GPU must say so in one sentence. Three scripts have tests of their own, which look at what they find.
+"""
+
+import io
+import json
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+import memfluence as mf
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "Makefile", *ROOT.glob("docs/**/*.md")]
+ELSEWHERE = {
+    "benchmarks/faults.py": "tests/upkeep/test_fault_campaign.py",
+    "benchmarks/fuzz.py": "tests/fuzzing/test_fuzzing.py",
+    "benchmarks/soak.py": "tests/upkeep/test_soak.py",
+    **{f"deploy/{name}": "tests/test_deploy.py" for name in ("gnu-parallel.sh", "ray-cluster.sh", "slurm-array.sh")},
+}
+NEEDS_CUDA = ["benchmarks/limits.py", "benchmarks/norm.py", "benchmarks/train.py"]
+
+
+def named_scripts() -> set[str]:
+    """Every script of these folders that a page names, and every script beside the pages."""
+    found = set(
+        re.findall(r"\b(?:benchmarks|docs|deploy)/\w[\w-]*\.(?:py|sh)\b", "\n".join(p.read_text() for p in PAGES))
+    )
+    return found | {f"docs/{path.name}" for path in ROOT.glob("docs/*.py")}
+
+
+def run(script: str, *arguments: object) -> str:
+    """Run the script as its command would, in this process; what it prints."""
+    with pytest.MonkeyPatch.context() as patch, threadpool_limits(1), redirect_stdout(io.StringIO()) as printed:
+        patch.setattr(sys, "argv", [script, *map(str, arguments)])
+        patch.syspath_prepend(str((ROOT / script).parent))
+        runpy.run_path(str(ROOT / script), run_name="__main__")
+    return printed.getvalue()
+
+
+def written(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def estimate(out: Path) -> None:
+    run("benchmarks/estimate.py", "--scale", 0.01, "--repetitions", 1, "--results", out)
+    found = written(out / "estimate.json")
+    assert set(found) >= {"mnist", "cifar100", "imagenet_classes"}
+    assert found["imagenet_classes"]["wrong"] == found["mnist"]["store"]["wrong"] == 0
+
+
+def estimate_on_a_device(out: Path) -> None:
+    device = ("--device", "cpu:0")  # torch's CPU counts as a GPU counts
+    run("benchmarks/estimate.py", "--imagenet", *device, "--scale", 0.01, "--repetitions", 1, "--results", out)
+    same = written(out / "estimate_gpu.json")["cpu_slice"]["same"]
+    assert all(same.values())
+
+
+def batched_mlp(out: Path) -> None:
+    sizes = ("--trials", 64, "--plain", 2, "--repeats", 1)
+    run("benchmarks/batched_mlp.py", *sizes, "--out", out / "found.json")
+    found = written(out / "found.json")
+    assert found["memfluence"]["models"] == 64
+    assert found["plain_loop"][0]["models"] == 2
+
+
+def engines(out: Path) -> None:
+    """In a process of its own: the script sets what Ray and the threads of its process see."""
+    files = ("--out", out / "found.json", "--figure", out / "figure.png")
+    sizes = ("--nothing", 320, "--trials", 32, "--repeats", 1, "--engines", "local", "ray")
+    command = [sys.executable, ROOT / "benchmarks/engines.py", *sizes, *files]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert {row["engine"] for row in written(out / "found.json")["rows"]} == {"local", "ray"}
+    assert (out / "figure.png").stat().st_size > 1000
+
+
+def explorer(out: Path) -> None:
+    need_a_browser()
+    run("benchmarks/explorer.py", "--examples", 300, "--repeats", 1, "--out", out / "found.json")
+    found = written(out / "found.json")
+    assert (found["n_train"], found["n_test"]) == (300, 60)
+    assert found["scroll_index_reading"]["frames"] > 0
+
+
+def mislabels(out: Path) -> None:
+    assert run("benchmarks/mislabels.py", "--trials", 16).count("| 16 | agreement |") == 2
+
+
+def variance(out: Path) -> None:
+    page = out / "variance.md"
+    page.write_text("Before.\n<!-- tables -->\nold\n<!-- end of tables -->\nAfter.\n")
+    file = out / "trials.npz"
+    rng = np.random.default_rng(0)
+    np.savez(
+        file,
+        mask=np.argsort(rng.random((40, 30)), axis=1) < 20,
+        train_correct=rng.random((40, 30)) < 0.7,
+        test_correct=rng.random((40, 20)) < 0.7,
+        train_labels=np.arange(30) % 3,
+        test_labels=np.arange(20) % 3,
+    )
+    given = ("--cifar100", f"small={file}", "--docs", page, "--out", out / "found.json")
+    run("benchmarks/variance.py", "--tiny", *given)
+    assert set(written(out / "found.json")) == {"longtail, noiseless", "longtail, noisy", "CIFAR-100 (small)"}
+    assert "| fixed, 60 | plain | 1.00" in page.read_text()
+    assert page.read_text().endswith("After.\n")
+
+
+def judge_digits(out: Path) -> None:
+    page = Path(shutil.copy(ROOT / "docs/values.md", out))
+    run("docs/judge_digits.py", "--trials", 40, "--runs", out / "runs", "--page", page)
+    assert page.read_text().count("40 trials a run") == 4
+
+
+def make_figures(out: Path) -> None:
+    run("docs/make_figures.py", "--trials", 60, "--images", out)
+    assert (out / "digits-pairs.png").stat().st_size > 1000
+
+
+def make_screenshots(out: Path) -> None:
+    need_a_browser()
+    made = mf.run("digits", trials=40, record="prediction", out=out / "run", progress=False)
+    made.report(out / "site")
+    run("docs/make_screenshots.py", out / "site", out / "site", "--images", out)
+    assert len(list(out.glob("explorer-*.png"))) == 8
+
+
+def make_tables(out: Path) -> None:
+    before = (ROOT / "docs/statistics.md").read_text()
+    page = Path(shutil.copy(ROOT / "docs/statistics.md", out))
+    run("docs/make_tables.py", "--tiny", "--docs", out)
+    assert page.read_text().count("<!-- table") == before.count("<!-- table")
+    assert page.read_text() != before
+
+
+def make_table_of_cifar100(out: Path) -> None:
+    (out / "results").mkdir()
+    made = mf.run("digits", trials=60, out=out / "run", progress=False)
+    trials, pairs = out / "trials.npz", made.find_pairs()
+    mf.export_trials(made, trials)
+    np.savez(out / "published.npz", tr_idx=pairs.train_index, tt_idx=pairs.test_index)
+    run("docs/make_tables.py", "cifar100", "--trials", trials, "--published", out / "published.npz", "--docs", out)
+    assert "from 60\ntrials" in (out / "results" / "cifar100-pairs.md").read_text()
+
+
+def simulate_cluster(out: Path) -> None:
+    assert "2 x 1,000 + 100 bits" in run("docs/simulate_cluster.py", "--repeats", 1, "--n-train", 1000, "--n-test", 100)
+
+
+RUNS: dict[str, list[Callable[[Path], None]]] = {
+    "benchmarks/batched_mlp.py": [batched_mlp],
+    "benchmarks/engines.py": [engines],
+    "benchmarks/estimate.py": [estimate, estimate_on_a_device],
+    "benchmarks/explorer.py": [explorer],
+    "benchmarks/mislabels.py": [mislabels],
+    "benchmarks/variance.py": [variance],
+    "docs/judge_digits.py": [judge_digits],
+    "docs/make_figures.py": [make_figures],
+    "docs/make_screenshots.py": [make_screenshots],
+    "docs/make_tables.py": [make_tables, make_table_of_cifar100],
+    "docs/simulate_cluster.py": [simulate_cluster],
+}
+
+
+def need_a_browser() -> None:
+    pytest.importorskip("playwright.sync_api", reason="playwright is missing: pip install '.[dev]'")
+    if not (os.environ.get("MEMFLUENCE_CHROMIUM") or shutil.which("chromium")):
+        pytest.skip("there is no Chromium; install it, or name one in MEMFLUENCE_CHROMIUM")
+
+
+@pytest.mark.parametrize("what", [one for some in RUNS.values() for one in some], ids=lambda one: one.__name__)
+def test_a_script_runs(what: Callable[[Path], None], tmp_path: Path) -> None:
+    what(tmp_path)
+
+
+@pytest.mark.parametrize("script", NEEDS_CUDA)
+def test_a_script_for_a_gpu_says_so_in_one_sentence(script: str) -> None:
+    hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run([sys.executable, ROOT / script], env=hidden, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.endswith(f"{Path(script).name}: error: this benchmark needs a CUDA device\n")
+
+
+def test_every_script_that_is_named_has_a_test() -> None:
+    assert named_scripts() == {*RUNS, *NEEDS_CUDA, *ELSEWHERE}
+    for test in ELSEWHERE.values():
+        assert (ROOT / test).exists()
