@@ -242,7 +242,7 @@ def class_members(train_labels: np.ndarray, test_labels: np.ndarray) -> Iterator
 def keep_largest(
     values: np.ndarray, index: np.ndarray, best: np.ndarray, best_index: np.ndarray, first: int, of_columns: bool
 ) -> None:
-    """Merge a tile's values into the largest so far; see `kernels/adding.py`, which does it where it is loaded."""
+    """Merge a tile's values into the largest so far; see `kernels/compiled.py`, which does it where it is loaded."""
     if kernels.cache_info().currsize and (found := kernels()) is not None:
         found.keep_largest(values, index, best, best_index, first, of_columns)
     else:

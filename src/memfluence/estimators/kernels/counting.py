@@ -24,9 +24,8 @@ from typing import Any, TypeVar
 import numba
 import numpy as np
 
-from memfluence.estimators.kernels import adding, layouts
-from memfluence.estimators.kernels.adding import divide, keep_largest
-from memfluence.estimators.kernels.compiling import BLOCK, GROUP, PANEL
+from memfluence.estimators.kernels import compiled
+from memfluence.estimators.kernels.compiled import BLOCK, GROUP, PANEL, divide, keep_largest
 
 __all__ = [
     "CHUNK",
@@ -64,7 +63,7 @@ class Panel:
     @functools.cached_property
     def words(self) -> np.ndarray:
         panel = np.empty((self._words.shape[1], len(self.train)), dtype=np.uint64)
-        layouts.to_words(self._words, self.train, panel)
+        compiled.to_words(self._words, self.train, panel)
         return panel  # (words, lanes)
 
     @functools.cached_property
@@ -73,7 +72,7 @@ class Panel:
         space = np.empty(math.prod(shape) + 7, dtype=np.uint64)
         first = -(space.ctypes.data // 8) % 8  # rows of 64 bytes begin where cache lines do
         panel = space[first : first + math.prod(shape)].reshape(shape)
-        layouts.to_rows(self._words, self.train, panel)
+        compiled.to_rows(self._words, self.train, panel)
         return panel  # (lanes / 512, trials in whole words and a row of zeros, 8)
 
 
@@ -103,7 +102,7 @@ class PackedCounter:
 
     @property
     def panel_bytes(self) -> int:
-        """Of a panel in both layouts."""
+        """Of a panel in both compiled."""
         return 2 * 8 * PANEL * int(self.train_words.shape[1])
 
     def tests(self, test: np.ndarray, lanes: int) -> Tests:
@@ -117,7 +116,7 @@ class PackedCounter:
         starts = np.concatenate([[0], np.cumsum(padded)])  # (by_rows + 1,)
         listed = np.empty(starts[-1], dtype=np.uint32)
         few_wrong = wrong[by_rows].astype(np.uint8)
-        layouts.list_minority(self.test_words[test[by_rows]], self.trials, few_wrong, starts, listed)
+        compiled.list_minority(self.test_words[test[by_rows]], self.trials, few_wrong, starts, listed)
         return Tests(len(test), by_words, self.test_words[test[by_words]], by_rows, few_wrong, starts, listed)
 
     def _takes_rows(self, rare: np.ndarray, lanes: int) -> np.ndarray:
@@ -132,9 +131,9 @@ class PackedCounter:
     def count(self, panel: Panel, tests: Tests, counts: np.ndarray) -> None:
         """Fill counts (tests, lanes) int32."""
         if len(tests.by_words):
-            adding.count_words(panel.words, tests.outcomes, tests.by_words, counts)
+            compiled.count_words(panel.words, tests.outcomes, tests.by_words, counts)
         if len(tests.by_rows):
-            adding.count_minority(
+            compiled.count_minority(
                 panel.rows, tests.listed, tests.starts, tests.wrong, panel.kept, tests.by_rows, counts
             )
 
@@ -221,7 +220,7 @@ def _example_words(bits: np.ndarray, n: int) -> np.ndarray:
     words = np.empty((n, -(-len(bits) // 64)), dtype=np.uint64)
     starts = range(0, n, TRANSPOSED_AT_ONCE)
     in_threads(
-        lambda start: layouts.transpose(bits, words, start, min(n, start + TRANSPOSED_AT_ONCE)), starts, thread_count()
+        lambda start: compiled.transpose(bits, words, start, min(n, start + TRANSPOSED_AT_ONCE)), starts, thread_count()
     )
     return words
 
@@ -229,5 +228,5 @@ def _example_words(bits: np.ndarray, n: int) -> np.ndarray:
 def _ones(words: np.ndarray) -> np.ndarray:
     """How many bits of each row are set, (n,) int64."""
     counts = np.empty(len(words), dtype=np.int64)
-    layouts.count_ones(words, counts)
+    compiled.count_ones(words, counts)
     return counts
