@@ -23,7 +23,7 @@ from memfluence.estimators import (
     real_influence,
     real_memorization,
 )
-from memfluence.estimators._masks import _INTERCEPT, Masks
+from memfluence.estimators.adjusted import _INTERCEPT, Masks
 from memfluence.records import Kind
 
 BENCHMARK = Path(__file__).parent.parent.parent / "benchmarks" / "variance.py"

@@ -7,8 +7,7 @@ from bool_trials import BOTH, make_trials
 import studies
 from memfluence import designs
 from memfluence.estimators import arms, influence, memorization
-from memfluence.estimators.clusters import student_quantile
-from memfluence.estimators.intervals import Z95, agresti_caffo
+from memfluence.estimators.intervals import Z95, agresti_caffo, student_quantile
 from memfluence.records import Trials
 
 
@@ -68,7 +67,7 @@ def test_chunks_change_nothing(monkeypatch):
     trials = clustered_trials(repeats=4)
     pairs = np.repeat(np.arange(7), 5), np.tile(np.arange(5), 7)
     expected = influence(trials, BOTH).at(*pairs)
-    monkeypatch.setattr("memfluence.estimators.clusters.BITS_AT_ONCE", 100)
+    monkeypatch.setattr("memfluence.estimators.intervals.BITS_AT_ONCE", 100)
     np.testing.assert_array_equal(influence(trials, BOTH).at(*pairs).lower, expected.lower)
     assert influence(trials, BOTH).at([], []).value.shape == (0,)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from memfluence.estimators._two_way import Tally
+from memfluence.estimators.judging import Tally
 
 MASKS, TESTS = 24, 16
 

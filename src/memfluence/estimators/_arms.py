@@ -28,7 +28,7 @@ class Arms:
     `in_trials` and `out_trials` are the same object where both arms use the same trials. The sample sizes are what
     errors are computed from: as many independent models would be at least as sure. They are the numbers of trials,
     unless several models share a mask (then those of distinct masks) or masks were dealt in blocks of b (then a share
-    1 - 1/b of the trials); `estimators/clusters.py` does better for single pairs.
+    1 - 1/b of the trials); `intervals.clustered_difference` does better for single pairs.
     """
 
     in_trials: Trials

@@ -36,9 +36,8 @@ import numpy as np
 from memfluence.errors import InputError
 from memfluence.estimators._arms import Arms, arms
 from memfluence.estimators._estimates import Block, Estimates, TopK
-from memfluence.estimators.clusters import clustered_difference
 from memfluence.estimators.counts import JointCounter, Method, column_counts, each_tile, kernels, pair_counts
-from memfluence.estimators.intervals import Difference, difference
+from memfluence.estimators.intervals import Difference, clustered_difference, difference
 from memfluence.estimators.kernels.int8 import DeviceScan
 from memfluence.estimators.memory import Memory
 from memfluence.records import Kind, Trials

@@ -7,8 +7,8 @@ Definition (the paper's eq. 1, on random subsets I of the training set as in Sec
 Estimator. The proportion of right models among the trials that kept i, minus that among those that left it out: two
 divisions of exact integers in float64 (Algorithm 1). It is influence on the example itself.
 
-Variance. p(1-p)/trials_in + q(1-q)/trials_out; standard errors and intervals as in `estimators/intervals.py`
-(and `estimators/clusters.py` where trials are not independent).
+Variance. p(1-p)/trials_in + q(1-q)/trials_out; standard errors and intervals as in `estimators/intervals.py`,
+also where trials are not independent.
 
 Failure cases. NaN where an example was never kept or never left out. Near 1 it means "never right unless seen",
 near 0 "right anyway" or "wrong anyway": read it with accuracy_in and accuracy_out. It depends on the keep fraction:
@@ -24,9 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from memfluence.estimators._arms import Arms, arms
-from memfluence.estimators.clusters import clustered_difference
 from memfluence.estimators.counts import column_counts
-from memfluence.estimators.intervals import difference
+from memfluence.estimators.intervals import clustered_difference, difference
 from memfluence.records import Kind, Trials
 
 __all__ = ["Memorization", "memorization", "memorization_of"]

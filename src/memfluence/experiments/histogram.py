@@ -20,7 +20,7 @@ from memfluence.errors import InputError
 from memfluence.experiments._checks import check_trials
 from memfluence.experiments._result import Result, about
 from memfluence.experiments._statistics import spread
-from memfluence.findings.chance import influences_by_chance
+from memfluence.findings.pairs import influences_by_chance
 from memfluence.runs import Run
 
 __all__ = ["STRONG", "binned", "summarize"]

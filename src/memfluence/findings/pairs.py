@@ -39,7 +39,7 @@ from memfluence.findings._selection import check_error_control, p_value_bound, s
 from memfluence.records import Kind, Trials
 from memfluence.seeding import generator
 
-__all__ = ["Pairs", "high_influence_pairs", "summary_of"]
+__all__ = ["Pairs", "high_influence_pairs", "influences_by_chance", "summary_of"]
 
 NOT_SMALL = 0.1  # share of the pairs found, above which those expected by chance are worth a warning
 DEFAULT_INFL = 0.15  # the paper's
@@ -176,6 +176,37 @@ def high_influence_pairs(
         q_value=None if q_value is None else q_value[order],
         selected=None if q_value is None else len(q_value),
     )
+
+
+def influences_by_chance(
+    trials: Trials,
+    kinds: Sequence[Kind],
+    train_labels: np.ndarray,  # (n_train,)
+    test_labels: np.ndarray,  # (n_test,)
+    *,
+    mem: float,
+    infl: float,
+    same_class: bool = True,
+    keep: float | None = None,
+    permutations: int = 5,
+    seed: int = 0,
+    memory: str | int | Memory | None = None,
+) -> list[np.ndarray]:
+    """For each permutation the influences at or above the threshold, ascending.
+
+    The memorized set is held fixed. They are as many as `high_influence_pairs` with the same seed counts in
+    `permuted_counts`, where it is said what they mean.
+    """
+    if permutations < 0:
+        raise InputError(f"The number of permutations must be 0 or more. Got {permutations} instead.")
+    chosen = arms(trials, kinds, keep)
+    memorized = np.flatnonzero(memorization_of(chosen).value >= mem)
+    blocks = list(tested_blocks(memorized, train_labels, test_labels, same_class))
+    found = []
+    for number in range(permutations):
+        permuted = Influence(chosen.permuted(generator(seed, "permutation", number)), memory=memory)
+        found.append(np.sort(permuted.at(*permuted.at_least(infl, blocks)).value))
+    return found
 
 
 def _check(
