@@ -32,7 +32,6 @@ ROOMS: dict[str, set[str]] = {
     "scanning": FOUNDATION | {"engines", "estimators"},
     "running": FOUNDATION | {"datasets", "designs", "learners", "store", "engines", "progress"},
     "planning": FOUNDATION | {"datasets", "designs", "learners", "store", "engines", "running"},
-    "run_display": set(),
     "run_progress": set(),
     "run_findings": FOUNDATION | {"store", "estimators", "findings"},
     "runs": FOUNDATION
@@ -41,7 +40,6 @@ ROOMS: dict[str, set[str]] = {
         "store",
         "estimators",
         "findings",
-        "run_display",
         "run_findings",
         "run_progress",
         "report",

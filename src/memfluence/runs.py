@@ -27,7 +27,6 @@ from memfluence.estimators import (
     memorization,
 )
 from memfluence.records import Trials
-from memfluence.run_display import run_html
 from memfluence.run_findings import RunFindings
 from memfluence.run_progress import summary
 from memfluence.store import INDEXED, Location, RunInfo, TrialStore, folder_for
@@ -58,6 +57,8 @@ class Run(RunFindings):
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
+        from memfluence.report import run_html
+
         status = self.status()
         try:
             return run_html(status, self.estimate_memorization().value)

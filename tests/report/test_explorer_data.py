@@ -14,7 +14,7 @@ from memfluence.records import Kind
 from memfluence.report import write_report
 from memfluence.report.explorer.influences import CARRIERS, TESTS, influence_details
 from memfluence.report.explorer.scripts import packed, quantized, script
-from memfluence.report.explorer.votes import votes
+from memfluence.report.explorer.tables import votes
 from memfluence.runs import Run
 
 

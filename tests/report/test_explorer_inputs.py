@@ -15,10 +15,9 @@ from tiny_run import N_TEST, N_TRAIN, make_run
 
 from memfluence.datasets import from_arrays
 from memfluence.report import write_report
-from memfluence.report.explorer.pictures import pictures
+from memfluence.report.explorer.inputs import letters_for, rows_as_json
 from memfluence.report.explorer.scripts import script
-from memfluence.report.explorer.sheets import Layout, chosen_layout, sheets
-from memfluence.report.explorer.texts import letters_for, rows_as_json
+from memfluence.report.explorer.sheets import Layout, chosen_layout, pictures, sheets
 from memfluence.runs import Run
 
 
@@ -119,7 +118,7 @@ def test_texts_keep_their_lines_and_are_cut(tmp_path: Path, monkeypatch: pytest.
     assert meta["inputs"] == "texts"
     assert [text.split("\n")[0] for text in rows] == [f"text {number}" for number in range(N_TRAIN)]
     assert max(len(text) for text in rows) == 5000
-    monkeypatch.setattr("memfluence.report.explorer.texts.BYTES_IN_ALL", 1000)
+    monkeypatch.setattr("memfluence.report.explorer.inputs.BYTES_IN_ALL", 1000)
     page = report_of(tmp_path / "b", texts, texts[:N_TEST])
     assert max(len(text) for text in document(page, "test-inputs-0")["texts"]) == 160
 

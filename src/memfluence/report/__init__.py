@@ -1,9 +1,9 @@
-"""Reports: an explorer of what a run found, and figures for papers."""
+"""Reports: an explorer of what a run found, figures for papers, and what a notebook shows of a run."""
 
-from memfluence.report.attack import attack_figure
 from memfluence.report.explorer import ReportServer, is_current, write_report
-from memfluence.report.figures import histogram_figure, pairs_figure
+from memfluence.report.figures import attack_figure, histogram_figure, pairs_figure
 from memfluence.report.grids import duplicates_figure, mislabels_figure
+from memfluence.report.notebook import run_html
 
 __all__ = [
     "ReportServer",
@@ -13,5 +13,6 @@ __all__ = [
     "is_current",
     "mislabels_figure",
     "pairs_figure",
+    "run_html",
     "write_report",
 ]

@@ -1,9 +1,11 @@
-"""Figures for papers: memorized training examples with the test examples they carry, and the histogram.
+"""Figures for papers: memorized training examples with the test examples they carry, the histogram, the attack's curve.
 
 Vector or PNG by the file's suffix. Sizes are in inches at which the text is 7 to 9 points, so a figure goes into a page
 unscaled; the colours are Okabe and Ito's, which colour-blind readers can tell apart.
 """
 
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +14,10 @@ import numpy as np
 from memfluence.datasets import Dataset
 from memfluence.drawing import BLUE, GREY, INK, ORANGE, SOFT, picture
 from memfluence.errors import InputError
+from memfluence.estimators.counts import pair_counts
+from memfluence.findings import Attack, Pairs
+from memfluence.paper import INFLUENCE, MEMORIZED
 from memfluence.report._drawing import about, new_figure, pictures
-from memfluence.report._examples import CARRIED, INFLUENCE, MEMORIZED, Example, carriers_of
 from memfluence.report._histogram import histogram
 from memfluence.wording import class_name, count, error, percent, shortened, value
 
@@ -22,12 +26,34 @@ if TYPE_CHECKING:
 
     from memfluence.runs import Run
 
-__all__ = ["histogram_figure", "pairs_figure"]
+__all__ = ["attack_figure", "histogram_figure", "pairs_figure"]
 
+CARRIED = 4  # test examples shown of each training example, as in the paper's figures
 # Inches of the figure of pairs: an image, the lines below it, the lines above all; where its columns begin.
 CELL, TEXT, HEAD, WIDTH = 0.94, 0.44, 0.86, 6.1
 NAME_LETTERS = 16  # of a class's name, which is to end before the next column
 COLUMNS = (0.1, *(1.52 + 1.14 * k for k in range(CARRIED)))
+
+
+@dataclass(frozen=True)
+class Example:
+    """An example and one value of it: a training example's memorization, or the influence on a test example."""
+
+    index: int
+    label: int  # code
+    value: float
+    stderr: float
+    accuracy_in: float  # of the models that kept the training example in question
+    accuracy_out: float  # of those that left it out
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """A memorized training example, and the test examples of its class that it influences most, strongest first."""
+
+    train: Example
+    tests: Sequence[Example]
+    pairs: int  # high-influence pairs that it is in; where fewer than `tests`, the others are below the threshold
 
 
 def pairs_figure(run: "Run", dataset: Dataset, path: Path, rows: int = 5, *, keep: float | None = None) -> Path:
@@ -38,7 +64,7 @@ def pairs_figure(run: "Run", dataset: Dataset, path: Path, rows: int = 5, *, kee
     influence, so that the strongest are not the only ones seen. Gives `path`.
     """
     pairs = run.find_pairs(MEMORIZED, INFLUENCE, keep=keep)
-    carriers = carriers_of(run, pairs, rows, keep, spread=True)
+    carriers = _carriers_of(run, pairs, rows, keep, spread=True)
     if not carriers:
         raise InputError(f"There are no pairs to draw. {pairs.warning}")
     train = pictures(dataset, dataset.x_train, [carrier.train.index for carrier in carriers])
@@ -83,6 +109,70 @@ def histogram_figure(run: "Run", path: Path, *, keep: float | None = None) -> Pa
         axes.set_ylabel("training examples\n(log scale)")
         figure.text(0.13, 0.92, about(run), color=SOFT)
     return path
+
+
+def attack_figure(run: "Run", found: Attack, path: Path) -> Path:
+    """True against false positive rate of the online and the offline attack, with 95% bands. Gives `path`."""
+    with new_figure(path, 4.6, 4.1) as figure:
+        axes = figure.add_axes((0.15, 0.13, 0.81, 0.73))
+        least = 1 / max(10, found.online.non_members)
+        axes.plot([least, 1], [least, 1], color=GREY, linewidth=1, linestyle=":", label="guessing")
+        for name, roc, colour in (("online", found.online, ORANGE), ("offline", found.offline, BLUE)):
+            floor = np.maximum([roc.lower, roc.upper, roc.found], least)  # 0 has no place on a logarithmic scale
+            axes.fill_between(roc.rates, floor[0], floor[1], color=colour, alpha=0.2, linewidth=0)
+            axes.plot(roc.rates, floor[2], color=colour, label=f"{name}, area {value(roc.auc.value, 3)}")
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.set_xlim(least, 1)
+        axes.set_ylim(least, 1)
+        axes.set_xlabel("false positive rate")
+        axes.set_ylabel("true positive rate")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, loc="lower right")
+        figure.text(0.15, 0.95, about(run), color=SOFT)
+        figure.text(0.15, 0.905, f"{found.targets} target models, {found.shadows} shadow models each", color=SOFT)
+    return path
+
+
+def _training_examples(run: "Run", rows: Iterable[int], keep: float | None) -> list[Example]:
+    """Training examples with their memorization."""
+    estimate = run.estimate_memorization(keep)
+    columns = (estimate.value, estimate.stderr, estimate.accuracy_in, estimate.accuracy_out)
+    labels = run.label_codes[0]
+    return [Example(int(row), int(labels[row]), *(float(column[row]) for column in columns)) for row in rows]
+
+
+def _carriers_of(run: "Run", pairs: Pairs, wanted: int, keep: float | None, *, spread: bool = False) -> list[Carrier]:
+    """Up to `wanted` training examples of the pairs, in the order of their highest influence.
+
+    The first ones, or with `spread` ones evenly spaced over the whole order, so that a figure does not show the
+    strongest alone (the paper's last appendix).
+    """
+    _, first = np.unique(pairs.train_index, return_index=True)
+    order = np.sort(first)  # pairs come strongest first, so this is the order of the highest influence
+    if spread and len(order) > wanted:
+        order = order[np.linspace(0, len(order) - 1, wanted).astype(int)]
+    trains = _training_examples(run, pairs.train_index[order[:wanted]], keep)
+    return [
+        Carrier(train, _most_influenced(run, train, keep), int((pairs.train_index == train.index).sum()))
+        for train in trains
+    ]
+
+
+def _most_influenced(run: "Run", train: Example, keep: float | None) -> list[Example]:
+    estimates = run.influence_estimates(keep)
+    labels = run.label_codes[1]
+    candidates = np.flatnonzero(labels == train.label)
+    values = estimates.block([train.index], candidates)[0]  # (candidates,)
+    tests = candidates[np.argsort(-values, kind="stable")[:CARRIED]]
+    trains = np.full_like(tests, train.index)
+    found = estimates.at(trains, tests)
+    arm = estimates.arms.in_trials
+    accuracy_in = pair_counts(arm.mask, arm.test_correct, trains, tests) / estimates.arms.trials_in[train.index]
+    columns = (found.value, found.stderr, accuracy_in, accuracy_in - found.value)
+    return [
+        Example(int(test), int(labels[test]), *(float(column[k]) for column in columns)) for k, test in enumerate(tests)
+    ]
 
 
 def _heading(figure: "Figure", about: str, height: float) -> None:

@@ -5,21 +5,26 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memfluence.datasets import Dataset, picture_range
+from memfluence.datasets import Dataset, features, is_missing, one_input, picture_range
 from memfluence.report.explorer.folder import Folder
-from memfluence.report.explorer.pictures import are_pictures
 from memfluence.report.explorer.scripts import script
-from memfluence.report.explorer.sheets import MARGIN, chosen_layout, sheets
+from memfluence.report.explorer.sheets import MARGIN, are_pictures, chosen_layout, sheets
 from memfluence.report.explorer.tables import CHUNK, default_order
-from memfluence.report.explorer.texts import is_text, letters_for, rows_as_json
 from memfluence.wording import shortened
 
 if TYPE_CHECKING:
     from memfluence.runs import Run
 
-__all__ = ["add_inputs"]
+__all__ = ["add_inputs", "letters_for", "rows_as_json"]
 
 ID_LETTERS = 200
+FEATURES = 12
+CELL_LETTERS, NAME_LETTERS = 40, 40
+BYTES_IN_ALL = 60_000_000
+FEWEST_LETTERS, MOST_LETTERS = 160, 5000
+SAMPLE = 64
+
+Rows = dict[str, Any]
 
 
 def add_inputs(
@@ -78,3 +83,51 @@ def _add_rows(folder: Folder, data: Dataset, inputs_too: bool, done: Callable[[f
                 document["ids"] = [shortened(str(ids[row]), ID_LETTERS) for row in rows]
             folder.add(f"{split}-inputs-{number}.js", script(f"{split}-inputs-{number}", document))
             done((before + rows[-1] + 1) / examples)
+
+
+def letters_for(inputs: Any, n: int, examples: int) -> int:
+    """How much of each text is shown, so that all of them stay small; judged by some of these `n` inputs.
+
+    Scripts are ASCII: a letter of most of the world's writing takes six bytes.
+    """
+    sample = [one_input(inputs, row) for row in np.unique(np.linspace(0, n - 1, SAMPLE).astype(int))] if n else []
+    texts = [one[:MOST_LETTERS] for one in sample if isinstance(one, str) and one]
+    together = "".join(texts)
+    bytes_each = len(script("", together)) / max(1, len(together))
+    return max(FEWEST_LETTERS, min(MOST_LETTERS, int(BYTES_IN_ALL / max(1, examples) / max(1.0, bytes_each))))
+
+
+def is_text(inputs: Any) -> bool:
+    return isinstance(one_input(inputs, 0), str)
+
+
+def rows_as_json(inputs: Any, rows: range, letters: int) -> Rows:
+    """{"texts": [...]} or {"names": [...], "features": [[[name's number, value], ...], ...], "more": [...]}."""
+    ones = [one_input(inputs, row) for row in rows]
+    if all(isinstance(one, str) for one in ones):
+        return {"texts": [_cut(one, letters) for one in ones]}
+    names: dict[str, int] = {}
+    rows_of, more = [], []
+    for one in ones:
+        every = [("text", one)] if isinstance(one, str) else list(features(one))
+        rows_of.append(
+            [
+                [names.setdefault(shortened(name, NAME_LETTERS), len(names)), _cell(value)]
+                for name, value in every[:FEATURES]
+            ]
+        )
+        more.append(max(0, len(every) - FEATURES))
+    return {"names": list(names), "features": rows_of, "more": more}
+
+
+def _cell(value: Any) -> str:
+    if is_missing(value):
+        return "missing"
+    if isinstance(value, float | np.floating):
+        return f"{value:.4g}".replace("-", "−")
+    return shortened(str(value), CELL_LETTERS)
+
+
+def _cut(text: str, letters: int) -> str:
+    """The text with its line breaks, cut with an ellipsis where it is longer."""
+    return text if len(text) <= letters else f"{text[: letters - 1].rstrip()}…"

@@ -1,21 +1,23 @@
 """Columns of the explorer: what its galleries, pages and lists are made of, as documents for `scripts.script`."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from memfluence.estimators import Memorization
+from memfluence.estimators.counts import bits_at
 from memfluence.findings import Duplicates, Mislabels, Pairs
 from memfluence.report.explorer.influences import Details, Strongest, accuracies_of
 from memfluence.report.explorer.scripts import packed, packed_fractions, quantized
-from memfluence.report.explorer.votes import Votes
 
 if TYPE_CHECKING:
     from memfluence.runs import Run
 
 __all__ = [
     "CHUNK",
+    "Votes",
     "default_order",
     "duplicate_list",
     "likely_mislabels",
@@ -25,6 +27,7 @@ __all__ = [
     "test_columns",
     "train_chunks",
     "train_columns",
+    "votes",
 ]
 
 CHUNK = 256  # examples whose details are loaded together
@@ -32,8 +35,42 @@ LISTED = 1000  # likely mislabels, and near-duplicates
 REJECTED = 0.5  # least share of held-out models, surely, that reject the label of a likely mislabel
 ALWAYS_LISTED = 24  # where there are fewer such, the first ones of the ranking anyway
 PAIRS = 100_000  # the strongest
+CLASSES = 5  # that models give for an example, shown of it
+PREDICTIONS_AT_ONCE = 2**23
 
 Document = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Votes:
+    """The classes that models give most often for each example, first the most common; ties to the lower class."""
+
+    code: np.ndarray  # (n, CLASSES) int64; -1 where there are fewer
+    share: np.ndarray  # (n, CLASSES) of the models that were asked
+
+
+def votes(predictions: np.ndarray, n_classes: int, left_out: np.ndarray | None = None) -> Votes:
+    """Of all predictions (trials, n), or of models that left the example out of their packed masks (trials, ...).
+
+    The code `n_classes` is an answer that is none of the classes; it counts among the models, but is not shown.
+    """
+    n = predictions.shape[1]
+    code, share = np.full((n, CLASSES), -1), np.full((n, CLASSES), np.nan)
+    n_codes = n_classes + 1
+    at_once = max(1, PREDICTIONS_AT_ONCE // max(len(predictions), n_codes))
+    for start in range(0, n, at_once):
+        some = np.arange(start, min(n, start + at_once))
+        asked = np.ones((len(predictions), len(some)), bool)
+        if left_out is not None:
+            asked = bits_at(left_out, some) == 0  # (trials, some)
+        cells = predictions[:, some].astype(np.int64) + n_codes * np.arange(len(some))
+        counts = np.bincount(cells[asked], minlength=n_codes * len(some)).reshape(len(some), n_codes)[:, :n_classes]
+        order = np.argsort(-counts, axis=1, kind="stable")[:, :CLASSES]
+        highest = np.take_along_axis(counts, order, axis=1)  # (some, up to CLASSES)
+        code[some, : order.shape[1]] = np.where(highest > 0, order, -1)
+        with np.errstate(invalid="ignore"):
+            share[some, : order.shape[1]] = highest / asked.sum(axis=0)[:, None]
+    return Votes(code, share)
 
 
 def default_order(memorization: np.ndarray) -> np.ndarray:

@@ -14,14 +14,16 @@ import numpy as np
 from memfluence import __version__
 from memfluence.datasets import Dataset, short_name
 from memfluence.errors import InputError, RunMismatchError
-from memfluence.report._examples import INFLUENCE, MEMORIZED
+from memfluence.estimators import Memorization
+from memfluence.estimators.counts import column_counts
+from memfluence.findings import Pairs
+from memfluence.paper import INFLUENCE, MEMORIZED
+from memfluence.report._histogram import histogram
 from memfluence.report.explorer import tables
-from memfluence.report.explorer.facts import chosen_keep, facts_of, test_accuracies
 from memfluence.report.explorer.folder import PAGE, Folder, check_place, new_folder
 from memfluence.report.explorer.influences import influence_details
 from memfluence.report.explorer.inputs import add_inputs
 from memfluence.report.explorer.scripts import script
-from memfluence.report.explorer.votes import Votes, votes
 from memfluence.wording import class_name, shortened
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ def write_report(
     check_place(out)
     made_of = _made_of(run, dataset, keep)
     data, notice = _data_of(run, dataset)
-    keep, others = chosen_keep(run, keep)
+    keep, others = _chosen_keep(run, keep)
     notices = [notice] if notice else []
     if others:
         fractions = ", ".join(f"{fraction:g}" for fraction in others)
@@ -115,7 +117,7 @@ def _findings(run: "Run", keep: float | None, folder: Folder, progress: Progress
     details = influence_details(run, keep, lambda share: progress(FOUND + (COUNTED - FOUND) * share))
     said_out, said = _said(run, keep)
     train_labels, test_labels = run.label_codes
-    accuracy = test_accuracies(run, keep)
+    accuracy = _test_accuracies(run, keep)
     documents = {
         "train": tables.train_columns(train_labels, scores, details, pairs),
         "test": tables.test_columns(test_labels, accuracy, details, pairs),
@@ -137,18 +139,18 @@ def _findings(run: "Run", keep: float | None, folder: Folder, progress: Progress
         "chunk": tables.CHUNK,
         "predictions": said_out is not None,
         "found": {"mislabels": tables.likely_mislabels(mislabels), "duplicates": len(duplicates)},
-        "facts": facts_of(run, keep, scores, pairs),
+        "facts": _facts_of(run, keep, scores, pairs),
     }
 
 
-def _said(run: "Run", keep: float | None) -> tuple[Votes | None, Votes | None]:
+def _said(run: "Run", keep: float | None) -> tuple[tables.Votes | None, tables.Votes | None]:
     """What models say that left a training example out, and what all say of test examples, where it was recorded."""
     arms = run.influence_estimates(keep).arms
     rows = np.searchsorted(run.trials.numbers, arms.out_trials.numbers)
-    found: list[Votes | None] = []
+    found: list[tables.Votes | None] = []
     for column, mask in (("train_prediction", arms.out_trials.mask), ("test_prediction", None)):
         recorded = column in run.info.columns
-        found.append(votes(run.recorded(column)[rows], len(run.classes), mask) if recorded else None)
+        found.append(tables.votes(run.recorded(column)[rows], len(run.classes), mask) if recorded else None)
     return found[0], found[1]
 
 
@@ -169,3 +171,58 @@ def _heading(run: "Run", data: Dataset | None) -> str:
     name = short_name(data.name if data else str(run.info.dataset["name"])).removesuffix(".npz")
     learner = (run.info.learner or {}).get("name")
     return (f"What {learner} memorizes" if learner else "What is memorized") + (f" in {name}" if name else "")
+
+
+def _chosen_keep(run: "Run", keep: float | None) -> tuple[float | None, list[float]]:
+    """The fraction that is shown (the largest, where the run has several and none is asked for), and the others."""
+    keeps = sorted({kind.keep for kind in run.info.kinds if kind.keep is not None})
+    if keep is None and len(keeps) > 1:
+        keep = keeps[-1]
+    shown = run.influence_estimates(keep).arms.keep
+    return keep, [fraction for fraction in keeps if fraction != shown]
+
+
+def _test_accuracies(run: "Run", keep: float | None) -> np.ndarray:
+    """How often models are right on each test example, (n_test,); NaN without trials."""
+    parts = run.influence_estimates(keep).arms.parts
+    trials = sum(map(len, parts))
+    right = sum(column_counts(part.test_correct, part.n_test) for part in parts)
+    return np.asarray(right) / trials if trials else np.full(run.info.n_test, np.nan)
+
+
+def _facts_of(run: "Run", keep: float | None, scores: Memorization, pairs: Pairs) -> dict[str, Any]:
+    """Counts, accuracies, the histogram and how sure it all is; what is not known is None."""
+    arms = run.influence_estimates(keep).arms
+    known = ~np.isnan(scores.value)
+    memorized = scores.value >= MEMORIZED  # NaN is never at least anything
+    bins = histogram(scores.value)
+    return {
+        "trials": sum(map(len, arms.parts)),
+        "trialsWanted": run.info.trials,
+        "keep": arms.keep,
+        "accuracyIn": _mean(scores.accuracy_in, scores.trials_in),
+        "accuracyOut": _mean(scores.accuracy_out, scores.trials_out),
+        "testAccuracy": _number(_test_accuracies(run, keep).mean()),
+        "trialsIn": _number(np.median(scores.trials_in)),
+        "trialsOut": _number(np.median(scores.trials_out)),
+        "stderr": _number(np.median(scores.stderr[known])) if known.any() else None,
+        "stderrOfMemorized": _number(np.median(scores.stderr[memorized])) if memorized.any() else None,
+        "surelyMemorized": int((scores.lower >= MEMORIZED).sum()),
+        "memorized": int(memorized.sum()),
+        "known": int(known.sum()),
+        "meanMemorization": _number(scores.value[known].mean()) if known.any() else None,
+        "histogram": {"edges": bins.edges.tolist(), "counts": bins.counts.tolist(), "missing": bins.missing},
+        "thresholds": {"memorization": MEMORIZED, "influence": INFLUENCE},
+        "pairs": dict(pairs.summary)
+        | {"byChance": _number(pairs.expected_by_chance), "tested": pairs.tested, "warning": pairs.warning},
+    }
+
+
+def _mean(accuracy: np.ndarray, trials: np.ndarray) -> float | None:
+    """Mean accuracy over all models and examples; None where there are none."""
+    known = trials > 0
+    return float(np.average(accuracy[known], weights=trials[known])) if known.any() else None
+
+
+def _number(value: Any) -> float | None:
+    return None if np.isnan(value) else float(value)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import memfluence as mf
-from memfluence.run_display import run_html
+from memfluence.report.notebook import run_html
 from report.tiny_run import MEMORIZED, make_run
 from small_world import SmallWorld
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from memfluence.paper import MEMORIZED
+from memfluence.report._histogram import BINS_PER_UNIT, histogram
+
 __all__ = ["run_html"]
 
-BINS_PER_UNIT = 20  # 0.25 is an edge
 WIDTH, HEIGHT = 360, 80
-MEMORIZED = 0.25  # the paper's threshold
 
 
 def run_html(status: Mapping[str, Any], memorization: np.ndarray | None, note: str = "") -> str:
@@ -49,11 +50,8 @@ def _accuracies(status: Mapping[str, Any]) -> str:
 
 def _histogram(values: np.ndarray) -> str:
     """Bars on a scale where one example among thousands can still be seen, and the paper's threshold."""
-    known = values[np.isfinite(values)]
-    first = min(0, int(np.floor(known.min() * BINS_PER_UNIT))) if len(known) else 0
-    edges = np.arange(first, BINS_PER_UNIT + 1) / BINS_PER_UNIT  # (bins + 1,)
-    bins = np.clip(np.searchsorted(edges, known, side="right") - 1, 0, len(edges) - 2)
-    counts = np.bincount(bins, minlength=len(edges) - 1)  # (bins,)
+    chart = histogram(values)
+    edges, counts = chart.edges, chart.counts
     heights = np.log1p(counts) / np.log1p(max(1, int(counts.max()))) * HEIGHT
     step = WIDTH / len(counts)
     bars = "".join(
@@ -62,7 +60,7 @@ def _histogram(values: np.ndarray) -> str:
         f"<title>{edges[k]:.2f} to {edges[k + 1]:.2f}: {count:,}</title></rect>"
         for k, (height, count) in enumerate(zip(heights.tolist(), counts.tolist()))
     )
-    memorized, missing = int((known >= MEMORIZED).sum()), len(values) - len(known)
+    memorized, missing = int((values >= MEMORIZED).sum()), chart.missing
     said = f"{memorized:,} of {len(values):,} training examples have memorization ≥ {MEMORIZED}"
     said += f"; {missing:,} cannot be estimated yet" if missing else ""
     ticks = "".join(
