@@ -67,7 +67,7 @@ def test_shards_that_were_made_apart_are_merged_and_compacted(shell: Shell) -> N
         shell(*RUN, f"part-{part}", "--shard", f"{part}/3")
     assert "20 trials added to out, 0 were there already; it has 20 now." in shell("merge", "out", "part-0", "part-1")
     document = shell.json("merge", "out", "part-1", "part-2")
-    assert document == {"run": "out", "added": 10, "already_there": 10, "trials": 30}
+    assert document == {"run": "out", "added": 10, "already_there": 10, "trials": 30, "differing": []}
     assert "out: 2 segments before, 1 now." in shell("compact", "out")
     assert shell.json("compact", "out")["written"] == 0
     assert shell.json("verify", "out")["clean"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memfluence.errors import StoreError
+from memfluence.errors import MemfluenceWarning
 from memfluence.store import INDEXED, Scan, TrialStore, _places
 from small_world import SmallWorld
 
@@ -107,11 +107,14 @@ def test_an_index_that_cannot_be_written_is_no_error(tmp_path: Path, world: Smal
     assert store.scan(INDEXED, indexed=True).numbers.tolist() == [0]
 
 
-def test_two_different_records_are_refused_each_time(tmp_path: Path, world: SmallWorld) -> None:
+def test_of_two_different_records_the_one_that_counts_is_shown_each_time(tmp_path: Path, world: SmallWorld) -> None:
     store = world.create(tmp_path / "run")
-    written(store, world, 0)
-    outcome = dataclasses.replace(world.outcome(0), test_correct=~world.outcome(0).test_correct)
-    os.utime(store.write([outcome]), ns=(OLD, OLD))
+    for host, finished, right in (("late", 9.0, True), ("early", 5.0, False)):
+        bits = np.full_like(world.outcome(0).test_correct, right)
+        outcome = dataclasses.replace(world.outcome(0), test_correct=bits, host=host, finished=finished)
+        os.utime(store.write([outcome]), ns=(OLD, OLD))
     for _ in range(2):
-        with pytest.raises(StoreError, match="two different records"):
-            store.scan(INDEXED, indexed=True)
+        with pytest.warns(MemfluenceWarning, match="different records of 1 trial"):
+            scan = TrialStore.open(store.path).scan(INDEXED, indexed=True)
+        assert scan.details["host"].tolist() == ["early"]
+        assert scan.details["test_accuracy"].tolist() == [0.0]

@@ -11,11 +11,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from memfluence.errors import InputError, RunMismatchError, StoreError
-from memfluence.records import Failure, Kind
+import memfluence as mf
+from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError, StoreError
+from memfluence.records import Failure, Kind, Outcome
 from memfluence.store import SegmentWriter, TrialStore, _files
 from memfluence.store.bits import pack, unpack
 from small_world import SmallWorld
+from upkeep.planned_world import PlannedWorld
 
 
 def segment_files(path: Path) -> list[Path]:
@@ -83,12 +85,73 @@ def test_the_same_trial_twice_counts_once(tmp_path: Path, world: SmallWorld) -> 
     assert store.scan().numbers.tolist() == [0, 1, 2]
 
 
-def test_two_different_records_of_one_trial_are_refused(tmp_path: Path, world: SmallWorld) -> None:
+def test_of_two_different_records_of_one_trial_the_first_counts_and_it_is_said_once(
+    tmp_path: Path, world: SmallWorld
+) -> None:
     store = world.create(tmp_path / "run")
-    store.write([world.outcome(1)])
-    store.write([dataclasses.replace(world.outcome(1), test_correct=~world.outcome(1).test_correct)])
-    with pytest.raises(StoreError, match=r"trial 1 has two different records, in .*parquet and .*parquet"):
-        store.read()
+    late = dataclasses.replace(world.outcome(1), finished=20.0)
+    early = dataclasses.replace(world.outcome(1), finished=10.0, test_correct=~late.test_correct, host="early")
+    store.write([world.outcome(0), late])
+    store.write([early, world.outcome(2)])
+    store = TrialStore.open(tmp_path / "run")
+    with pytest.warns(MemfluenceWarning, match=r"records of 1 trial\(s\) \(1\).*finished first counts") as told:
+        (trials, damaged), scan = store.read(), store.scan(["host"])
+    assert scan.details["host"].tolist() == ["here", "early", "here"]
+    assert len(told) == 1
+    assert damaged == ()
+    assert trials.numbers.tolist() == [0, 1, 2]
+    assert (unpack(trials.test_correct[1], 13) == early.test_correct).all()
+
+
+@pytest.mark.filterwarnings("ignore::memfluence.errors.MemfluenceWarning")
+def test_which_record_counts_depends_on_the_records_alone(tmp_path: Path) -> None:
+    """Whatever segments they are in, in whatever order these came, and whichever of them were joined since."""
+    world = PlannedWorld(trials=4, record=("margin",))
+    rng = np.random.default_rng(0)
+
+    def outcome(trial: int, variant: int, finished: float) -> Outcome:
+        made = world.outcome(trial)
+        margins = {f"{part}_margin": np.full(n, variant, np.float16) for part, n in (("train", 21), ("test", 13))}
+        right = made.test_correct if variant % 2 else ~made.test_correct  # 0 and 2 differ in their margins alone
+        return dataclasses.replace(made, test_correct=right, extras=margins, finished=finished)
+
+    records = [outcome(trial, variant, when) for trial in range(4) for variant, when in VARIANTS]
+
+    def counting(run: Path) -> list[bytes]:
+        store = TrialStore.open(run)
+        numbers, margins = store.read_extra("test_margin")
+        trials, _ = store.read()
+        assert numbers.tolist() == trials.numbers.tolist() == [0, 1, 2, 3]
+        return [
+            trials.test_correct.tobytes(),
+            margins.tobytes(),
+            store.scan(["finished"]).details["finished"].tobytes(),
+        ]
+
+    answers = []
+    for attempt in range(6):
+        runs = [tmp_path / f"{attempt}-{part}" for part in ("whole", "half")]
+        for run in runs:
+            world.create(run)
+        for position in rng.permutation(len(records)).tolist():
+            half = runs[attempt % 2 and position % 2]
+            for run in {runs[0], half}:
+                TrialStore.open(run).write([records[position]])
+            if rng.random() < 0.2:
+                mf.compact(runs[0])
+        answers.append(counting(runs[0]))
+        mf.merge(runs[1], [runs[0]])
+        mf.merge(tmp_path / f"{attempt}-merged", runs[::-1])
+        answers += [counting(runs[1]), counting(tmp_path / f"{attempt}-merged")]
+        done = mf.repair(runs[0])
+        assert done.missing == ()
+        assert mf.verify(runs[0]).is_clean
+        answers.append(counting(runs[0]))
+    assert all(answer == answers[0] for answer in answers)
+
+
+# What is recorded, and when it was finished: some at the same time, some without a time, and some twice.
+VARIANTS = [(0, 30.0), (1, 20.0), (2, 20.0), (3, 20.0), (1, 40.0), (1, 20.0), (0, 20.0)]
 
 
 def test_every_flipped_byte_and_every_cut_is_found(tmp_path: Path, world: SmallWorld) -> None:

@@ -8,19 +8,22 @@ import numpy as np
 
 from memfluence import designs
 from memfluence.records import Outcome
-from memfluence.store import TrialStore
+from memfluence.store import TrialStore, segment_columns
 from small_world import SmallWorld
 
 
 class PlannedWorld(SmallWorld):
     """`SmallWorld` with masks that its plan gives."""
 
-    def __init__(self, design: str = "fixed", keep: Any = 0.7, groups: Any = None, trials: int = 12) -> None:
+    def __init__(
+        self, design: str = "fixed", keep: Any = 0.7, groups: Any = None, trials: int = 12, record: tuple[str, ...] = ()
+    ) -> None:
         super().__init__()
         self.groups = None if groups is None else designs.groups_from(groups, self.n_train, {}, self.y_train)
         self.design = designs.make(design, n_train=self.n_train, keep=keep, seed=5, groups=self.groups)
         plan = {**self.design.plan.to_json(), "digest": self.design.plan.digest}
         self.info = dataclasses.replace(self.info, plan=plan, kinds=self.design.kinds, trials=trials)
+        self.info = dataclasses.replace(self.info, record=record, columns=segment_columns(record))
 
     def outcome(self, number: int, **changes: Any) -> Outcome:
         trial = self.design.trial(number)

@@ -14,7 +14,7 @@ from memfluence.errors import StoreError
 from memfluence.store import Rows, TrialStore, unpack
 from memfluence.store._upkeep import _is_no_file
 from upkeep.kills import killed_everywhere
-from upkeep.planned_world import PlannedWorld, all_files, with_one_bit_changed
+from upkeep.planned_world import PlannedWorld, all_files
 
 
 def is_whole(run: Path, world: PlannedWorld) -> bool:
@@ -78,19 +78,24 @@ def test_segments_of_different_layouts_are_not_joined(tmp_path: Path) -> None:
     assert store.scan(["process"]).details["process"].tolist() == [-1] * 12
 
 
-def test_damaged_segments_stay_and_two_records_of_one_trial_are_refused(tmp_path: Path) -> None:
-    world = PlannedWorld()
+def test_damaged_segments_and_those_with_different_records_of_a_trial_stay(tmp_path: Path) -> None:
+    world = PlannedWorld(trials=14)
     store = world.filled(tmp_path / "run", per_segment=2)
     torn = store.segment_path(store.segment_names()[0])
     torn.write_bytes(torn.read_bytes()[:-1])
     done = mf.compact(tmp_path / "run")
     assert "torn or altered" in done.damaged[0]
     assert (done.segments, torn.exists()) == (2, True)
-    store.write([world.outcome(5, mask=with_one_bit_changed(world.outcome(5).mask))])
+    for number in (12, 13):
+        store.write([world.outcome(number)])
+    store.write([world.outcome(5, test_correct=~world.outcome(5).test_correct, finished=1.0)])
     before = all_files(tmp_path / "run")
-    with pytest.raises(StoreError, match=r"trial 5 has two different records, in .* and .*memfluence repair"):
-        mf.compact(tmp_path / "run")
-    assert all_files(tmp_path / "run") == before
+    done = mf.compact(tmp_path / "run")
+    assert len(done.damaged) == 2
+    assert "have different records of trial 5; 'memfluence repair" in done.damaged[0]
+    after = all_files(tmp_path / "run")
+    gone = {name.split("/")[-1][:19] for name in before.keys() - after.keys()}
+    assert gone == {"000000012-000000012", "000000013-000000013"}  # and all others stay
 
 
 def test_condemned_segments_are_not_brought_back(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 import memfluence as mf
 from memfluence.errors import InputError, RunMismatchError, StoreError
 from memfluence.records import Failure
-from memfluence.store import TrialStore
+from memfluence.store import TrialStore, unpack
 from upkeep.planned_world import PlannedWorld, all_files
 
 
@@ -65,6 +65,26 @@ def test_failures_come_along(tmp_path: Path) -> None:
     assert len(list((tmp_path / "out" / "failures").iterdir())) == 1
 
 
+@pytest.mark.filterwarnings("ignore::memfluence.errors.MemfluenceWarning")
+def test_of_different_records_the_first_is_taken_whichever_run_has_it(tmp_path: Path) -> None:
+    world = PlannedWorld()
+    (mine,) = parts(world, tmp_path, range(6))
+    wrong = ~world.outcome(3).test_correct
+    store = world.create(tmp_path / "theirs")
+    store.write([world.outcome(3, test_correct=wrong, finished=5.0), world.outcome(2)])
+    mf.merge(tmp_path / "late", [mine])  # trial 3 of `mine` does not say when it was finished, so it goes first
+    done = mf.merge(tmp_path / "late", [store.path])
+    assert (done.added, done.already_there, done.trials, done.differing) == (0, 2, 6, (3,))
+    early = world.create(tmp_path / "early")
+    early.write([world.outcome(3, finished=9.0)])
+    done = mf.merge(early.path, [store.path])
+    assert (done.added, done.trials, done.differing) == (2, 2, (3,))
+    (row,) = TrialStore.open(early.path).read()[0].test_correct[1:]
+    assert (unpack(row, world.n_test) == wrong).all()
+    assert [one.trial for one in mf.verify(early.path).problems] == [3]
+    assert mf.repair(early.path).missing == tuple({*range(12)} - {2, 3})
+
+
 def test_what_does_not_belong_together_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     world = PlannedWorld()
     (mine,) = parts(world, tmp_path, range(6))
@@ -82,14 +102,18 @@ def test_what_does_not_belong_together_is_refused_and_nothing_is_written(tmp_pat
     labels.filled(tmp_path / "labels")
     with pytest.raises(RunMismatchError, match="the labels"):
         mf.merge(tmp_path / "out", [mine, tmp_path / "labels"])
-    differs = world.create(tmp_path / "differs")
-    differs.write([world.outcome(3, test_correct=~world.outcome(3).test_correct)])
-    with pytest.raises(StoreError, match=r"differs has another record of trial 3 than .*part-0.*Nothing was written"):
-        mf.merge(tmp_path / "out", [mine, differs.path])
-    torn = differs.segment_path(differs.segment_names()[0])
+    imported = PlannedWorld()
+    imported.info = dataclasses.replace(imported.info, learner=None)
+    runs = [imported.filled(tmp_path / name).path for name in ("imported", "imported-too")]
+    TrialStore.open(runs[1]).remove_segments(TrialStore.open(runs[1]).segment_names())
+    TrialStore.open(runs[1]).write([world.outcome(3, test_correct=~world.outcome(3).test_correct)])
+    with pytest.raises(StoreError, match=r"imported-too has another record of trial 3 than .*Nothing was written"):
+        mf.merge(tmp_path / "out", runs)
+    ours = world.create(tmp_path / "torn")
+    torn = ours.write([world.outcome(3)])
     torn.write_bytes(torn.read_bytes()[:-1])
     with pytest.raises(StoreError, match="Mend that run first: 'memfluence repair"):
-        mf.merge(tmp_path / "out", [mine, differs.path])
+        mf.merge(tmp_path / "out", [mine, ours.path])
     with pytest.raises(InputError, match="no run at"):
         mf.merge(tmp_path / "out", [mine, tmp_path / "nowhere"])
     with pytest.raises(InputError, match="name at least one"):

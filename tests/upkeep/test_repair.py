@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import memfluence as mf
-from memfluence.store import TrialStore
+from memfluence.store import TrialStore, unpack
 from upkeep.kills import killed_everywhere
 from upkeep.planned_world import PlannedWorld, all_files, with_one_bit_changed
 
@@ -30,13 +30,14 @@ def damaged_run(path: Path) -> PlannedWorld:
     mask = with_one_bit_changed(world.outcome(12).mask)
     store.remove_segments([names[3]])  # trials 12 to 15
     store.write([world.outcome(12, mask=mask), world.outcome(13), world.outcome(14), world.outcome(15)])
-    store.write([world.outcome(16, test_correct=~world.outcome(16).test_correct)])  # 17 to 19 stand beside it
+    other = world.outcome(16, test_correct=~world.outcome(16).test_correct, finished=1.0)  # later than the first
+    store.write([other, world.outcome(17)])
     store.write([world.outcome(99), world.outcome(20)])
     (path / "failures" / "junk.json").write_text("{")
     return world
 
 
-AGAIN = (*range(13), 16)
+AGAIN = tuple(range(13))
 
 
 def test_what_is_wrong_goes_and_all_else_stays(tmp_path: Path) -> None:
@@ -48,7 +49,7 @@ def test_what_is_wrong_goes_and_all_else_stays(tmp_path: Path) -> None:
     done = mf.repair(run)
     assert done.missing == planned.missing == AGAIN
     assert sorted(done.set_aside) == sorted(planned.set_aside)
-    assert (done.rewritten, planned.rewritten) == (6, 6)
+    assert (done.rewritten, planned.rewritten) == (4, 4)
     assert (done.problems, done.left) == (planned.problems, ())
     found = mf.verify(run)
     assert found.is_clean
@@ -68,6 +69,24 @@ def test_the_run_is_whole_again_when_the_missing_trials_are(tmp_path: Path) -> N
     world.filled(tmp_path / "undisturbed")
     ours, theirs = (mf.open(tmp_path / name).memorization() for name in ("run", "undisturbed"))
     assert ours.equals(theirs)
+
+
+def test_of_two_records_the_one_that_counts_stays_whatever_stands_beside_it(tmp_path: Path) -> None:
+    world = PlannedWorld()
+    first = world.outcome(5, test_correct=~world.outcome(5).test_correct, finished=1.0)
+    store = world.create(tmp_path / "run")
+    store.write([first, world.outcome(6, mask=with_one_bit_changed(world.outcome(6).mask))])
+    later = store.write([world.outcome(5, finished=2.0), world.outcome(7)])
+    equal = store.write([world.outcome(5, test_correct=first.test_correct, finished=3.0)])
+    done = mf.repair(tmp_path / "run")
+    assert {problem.trial for problem in done.problems} == {5, 6}
+    assert later.name in done.set_aside
+    assert equal.exists()
+    assert set(done.missing) == {*range(12)} - {5, 7}
+    trials, _ = store.read()
+    assert trials.numbers.tolist() == [5, 7]
+    assert (unpack(trials.test_correct[0], world.n_test) == first.test_correct).all()
+    assert mf.verify(tmp_path / "run").is_clean
 
 
 def test_killed_at_every_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,18 +91,20 @@ def test_rows_that_the_run_cannot_have(tmp_path: Path) -> None:
     assert "is of kind 1, and the plan gives it kind 0" in messages(tmp_path / "several")[0]
 
 
-def test_copies_that_are_equal_count_once_and_different_ones_are_all_doubted(tmp_path: Path) -> None:
+def test_copies_that_are_equal_count_once_and_of_different_ones_the_first(tmp_path: Path) -> None:
     world = PlannedWorld()
     store = world.filled(tmp_path / "run")
     store.write([world.outcome(5, host="elsewhere", seconds=3.0), world.outcome(6)])
     found = mf.verify(tmp_path / "run")
     assert found.is_clean
     assert (found.trials, found.copies) == (12, 2)
-    store.write([world.outcome(5, test_correct=~world.outcome(5).test_correct)])
+    other = store.write([world.outcome(5, test_correct=~world.outcome(5).test_correct, finished=1.0)])
     found = mf.verify(tmp_path / "run")
-    assert found.trials == 11
-    assert [one.trial for one in found.problems] == [5, 5, 5]
-    assert all("has two different records" in one.message for one in found.problems)
+    assert (found.trials, found.copies) == (12, 2)
+    (only,) = found.problems
+    assert (only.what, only.trial, only.segment) == ("trial", 5, other.name)
+    assert "Trial 5 of" in only.message
+    assert "was finished first and counts" in only.message
 
 
 def test_a_segment_of_another_run(tmp_path: Path) -> None:

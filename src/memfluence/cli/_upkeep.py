@@ -105,6 +105,11 @@ def merge(
         as_json(done.to_json())
     else:
         say(f"{done.added} trials added to {out}, {done.already_there} were there already; it has {done.trials} now.")
+        if done.differing:
+            say(
+                f"The runs had different records of {_count(done.differing, 'trial')}: {_ranges(done.differing)}; of"
+                " each the one that was finished first counts."
+            )
 
 
 def compact(run: RunArgument, json: JsonOption = False) -> None:

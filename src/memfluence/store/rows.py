@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from memfluence.records import EXTRA_COLUMNS
 from memfluence.store._arrow import as_array, as_column
+from memfluence.store._merge import precedence
 from memfluence.store.locations import Location
 from memfluence.store.segments import DamagedSegmentError, read_table
 
@@ -54,6 +55,12 @@ class Rows:
         return as_array(self.table["kind"])
 
     @cached_property
+    def finished(self) -> np.ndarray:
+        """When each trial was finished (rows,) float64, seconds since 1970; NaN where that is not recorded."""
+        there = "finished" in self.table.column_names
+        return as_array(self.table["finished"]) if there else np.full(len(self), np.nan)
+
+    @cached_property
     def mask(self) -> np.ndarray:
         """Packed masks (rows, ceil(n_train / 8)) uint8."""
         return self.bytes_of("mask")
@@ -71,6 +78,11 @@ class Rows:
         ]
         together = np.ascontiguousarray(np.hstack(columns))  # (rows, bytes)
         return [hashlib.blake2b(row, digest_size=16).digest() for row in together]
+
+    @property
+    def precedence(self) -> list[tuple[float, bytes]]:
+        """For each row a value; of several records of a trial the one with the lowest counts, see `store._merge`."""
+        return [precedence(when, record) for when, record in zip(self.finished.tolist(), self.records)]
 
     def take(self, positions: np.ndarray) -> "Rows":
         """The rows at these positions, in their order."""

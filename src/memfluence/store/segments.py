@@ -61,7 +61,12 @@ class Segment:
     kinds: np.ndarray  # (rows,) int16
     bits: Mapping[str, np.ndarray]  # mask, train_correct, test_correct: (rows, width) uint8
     extras: Mapping[str, np.ndarray] = field(default_factory=dict)
-    details: Mapping[str, np.ndarray] = field(default_factory=dict)  # accuracies, seconds, host, device
+    details: Mapping[str, np.ndarray] = field(default_factory=dict)  # accuracies, seconds, host, device, ...
+
+    @property
+    def finished(self) -> np.ndarray:
+        """When each trial was finished (rows,) float64."""
+        return self.details["finished"]
 
 
 def encode(outcomes: Sequence[Outcome], identity: Mapping[str, str]) -> bytes:
@@ -122,7 +127,7 @@ def read(
     content: pa.Buffer | None = None,
 ) -> Segment:
     """Read and verify a segment, or `content` read from it. `widths` gives n_train and n_test, for the bit columns."""
-    table = read_table(path, identity, ["trial", "kind", *_BITS, *extras], content, widths)
+    table = read_table(path, identity, ["trial", "kind", "finished", *_BITS, *extras], content, widths)
     _check_numbers(table, path)
     bits = {name: _from_binary(table[name], np.dtype(np.uint8)) for name in _BITS}
     values = {}
@@ -136,6 +141,7 @@ def read(
         kinds=as_array(table["kind"]),
         bits=bits,
         extras=values,
+        details=_details(table, ("finished",)),
     )
 
 
@@ -150,8 +156,13 @@ def trials_in(
     """The trial numbers of a segment, and some of its small columns, after verifying all of its bytes."""
     table = read_table(path, identity, ["trial", "kind", *details], content, widths)
     _check_numbers(table, path)
-    there = {name: as_array(table[name]) for name in table.column_names}
-    return {name: there.get(name, np.full(table.num_rows, _LATER.get(name))) for name in ("trial", *details)}
+    return _details(table, ("trial", *details))
+
+
+def _details(table: pa.Table, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Small columns of a segment; for those that an older one lacks, what `_LATER` says."""
+    there = table.column_names
+    return {name: as_array(table[name]) if name in there else np.full(table.num_rows, _LATER[name]) for name in names}
 
 
 def read_table(

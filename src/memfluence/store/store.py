@@ -14,27 +14,30 @@ trial that was written twice counts once.
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from memfluence.errors import InputError, RunMismatchError, StoreError, UnreachableError
+from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError, StoreError, UnreachableError
 from memfluence.records import Failure, Outcome, Trials
 from memfluence.store import segments
 from memfluence.store._examples import Sizes, has_groups, read_groups, read_ids, read_labels, write_examples
 from memfluence.store._files import file_errors
 from memfluence.store._index import SegmentIndex
-from memfluence.store._merge import merge
+from memfluence.store._merge import choose, merge
 from memfluence.store._ours import another_run, check_is_ours, check_is_still_ours
 from memfluence.store._places import place_of
 from memfluence.store._unsent import keep_unsent, send_unsent, unsent_trials
 from memfluence.store._upkeep import Damage, StoreUpkeep, failure_from
 from memfluence.store.locations import Location, locate
 from memfluence.store.run_file import RUN_FILE, RunInfo, differences, read_run_file, write_run_file
+from memfluence.store.segments import Segment
 
 __all__ = ["Damage", "Scan", "TrialStore"]
 
@@ -56,6 +59,7 @@ class TrialStore(StoreUpkeep):
         self.path = path
         self.info = info
         self._place = place_of(path)
+        self._has_told = False  # of trials with different records
 
     @classmethod
     def open(cls, path: Location | str, identity: Mapping[str, str] | None = None) -> "TrialStore":
@@ -169,30 +173,30 @@ class TrialStore(StoreUpkeep):
         return dict(sorted(found.items()))
 
     def scan(self, details: Sequence[str] = (), *, indexed: bool = False) -> Scan:
-        """Verify every segment and list its trials; refuses two different records of one trial.
+        """Verify every segment and list its trials.
 
         With `indexed` a segment is read only if it has changed since it was last verified, see `store._index`.
         """
         identity, sizes = self.info.identity, self._sizes
+        names = list(dict.fromkeys([*details, "finished"]))
         index = SegmentIndex(self.path, identity, sizes) if indexed and isinstance(self.path, Path) else None
-        found, damaged = self.read_each(
-            index.columns
-            if index
-            else lambda path, read: segments.trials_in(path, identity, details, content=read(), widths=sizes)
-        )
-        columns = [part for _, part in found]
-        everything = np.concatenate([np.empty(0, np.int64), *(part["trial"] for part in columns)])
-        numbers, first = np.unique(everything, return_index=True)
-        if len(numbers) < len(everything) and (index is None or index.has_read):
-            self.read()  # compares the copies
+
+        def look(path: Location, read: Callable[[], pa.Buffer]) -> Segment:
+            columns = (
+                index.columns(path, read)
+                if index
+                else segments.trials_in(path, identity, names, content=read(), widths=sizes)
+            )
+            return Segment(columns["trial"], np.empty(0, np.int16), {}, details=columns)
+
+        parts, rows, damaged = self._chosen(look)
         if index:
             index.save()
-        return Scan(
-            numbers,
-            {name: np.concatenate([part[name] for part in columns])[first] for name in details} if columns else {},
-            len(columns),
-            damaged,
-        )
+        columns = {
+            name: np.concatenate([part.details[name] for part in parts])[rows] for name in ("trial", *details) if parts
+        }
+        numbers = columns.pop("trial", np.empty(0, np.int64))
+        return Scan(numbers, columns, len(parts), damaged)
 
     def set_aside(self, damaged: Iterable[Damage]) -> None:
         """Move damaged files out of the way, over none that is there; trials of segments count as not done."""
@@ -215,8 +219,10 @@ class TrialStore(StoreUpkeep):
     def read(self) -> tuple[Trials, tuple[Damage, ...]]:
         """All trials, ascending, each once, and the damaged segments that were left out."""
         identity, sizes = self.info.identity, self._sizes
-        parts, damaged = self.read_each(lambda path, read: segments.read(path, identity, sizes, content=read()))
-        trials = merge(parts, self.info.n_train, self.info.n_test, self.info.repeats)
+        parts, rows, damaged = self._chosen(
+            lambda path, read: segments.read(path, identity, sizes, content=read()),
+        )
+        trials = merge(parts, rows, self.info.n_train, self.info.n_test, self.info.repeats)
         if (highest := int(trials.kinds.max(initial=0))) >= len(self.info.kinds):
             raise StoreError(
                 f"{self.path} has trials of kind {highest}, and its {RUN_FILE} has {len(self.info.kinds)} kind(s),"
@@ -231,15 +237,51 @@ class TrialStore(StoreUpkeep):
                 f"{self.path} has no column {name!r}; make a run with --record {name.partition('_')[2] or name}."
             )
         identity, sizes = self.info.identity, self._sizes
-        found, damaged = self.read_each(
+        parts, rows, damaged = self._chosen(
             lambda path, read: segments.read(path, identity, sizes, extras=[name], content=read())
         )
         if damaged:
             raise StoreError(f"{damaged[0].reason} 'memfluence repair {self.path}' sets it aside.")
-        if not found:
+        if not parts:
             raise InputError(f"{self.path} holds no trials yet; run some with 'memfluence run'.")
-        numbers, first = np.unique(np.concatenate([part.numbers for _, part in found]), return_index=True)
-        return numbers, np.concatenate([part.extras[name] for _, part in found])[first]
+        numbers = np.concatenate([part.numbers for part in parts])[rows]
+        return numbers, np.concatenate([part.extras[name] for part in parts])[rows]
+
+    def _chosen(
+        self, look: Callable[[Location, Callable[[], pa.Buffer]], Segment]
+    ) -> tuple[list[Segment], np.ndarray, tuple[Damage, ...]]:
+        """What `look` makes of every segment, the rows of all of them that count, and what is damaged.
+
+        Which of two different records of a trial counts is said in `store._merge`; the user is told once.
+        """
+        while True:
+            found, damaged = self.read_each(look)
+            try:
+                rows, differing = choose(found, self._records_in)
+            except FileNotFoundError:  # compacted just now
+                continue
+            self._tell(differing)
+            return [part for _, part in found], rows, damaged
+
+    def _records_in(self, path: Location) -> dict[int, bytes]:
+        """Digests of all that a segment says of its trials; whoever reads the segment has looked at some columns."""
+        try:
+            rows = self.read_rows(path.name)
+        except segments.DamagedSegmentError:  # in a column that the reader did not need
+            return {}
+        return dict(zip(rows.numbers.tolist(), rows.records))
+
+    def _tell(self, differing: Sequence[int]) -> None:
+        if differing and not self._has_told:
+            self._has_told = True
+            shown = ", ".join(map(str, differing[:5])) + (", ..." if len(differing) > 5 else "")
+            warnings.warn(
+                f"{self.path} has different records of {len(differing)} trial(s) ({shown}), as a learner that ignores"
+                " its seed gives them, or two kinds of device, when two processes run one trial. Of each trial the"
+                f" record that was finished first counts; 'memfluence repair {self.path}' sets the others aside.",
+                MemfluenceWarning,
+                stacklevel=4,
+            )
 
     def labels(self) -> tuple[np.ndarray, np.ndarray]:
         """Label codes of the training and of the test examples."""

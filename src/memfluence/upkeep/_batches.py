@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from memfluence.errors import StoreError
 from memfluence.store import Rows, TrialStore, join_rows
 
 __all__ = ["LARGEST", "Batches"]
@@ -28,7 +27,7 @@ class _Waiting:
 class Batches:
     """Collects rows and writes them to `store` as segments of at most `largest` bytes, one for each layout at a time.
 
-    Copies of a trial that wait together count once.
+    Equal records of a trial that wait together count once; different ones are not to be given.
 
     `on_segment` is told the new segment and the names under which its rows were given. What was given under fewer than
     `at_least` names is not written.
@@ -67,17 +66,12 @@ class Batches:
         if len(waiting) < self._at_least:
             return
         rows = join_rows([part for _, part in waiting])
-        order = np.argsort(rows.numbers, kind="stable")
-        numbers, records = rows.numbers[order], rows.records
-        is_copy = np.concatenate([[False], numbers[1:] == numbers[:-1]])
-        for position in np.flatnonzero(is_copy).tolist():
-            if records[order[position]] != records[order[position - 1]]:
-                names = " and ".join(name for name, part in waiting if numbers[position] in part.numbers)
-                raise StoreError(
-                    f"trial {numbers[position]} has two different records, in {names};"
-                    f" 'memfluence repair {self._store.path}' sets them aside."
-                )
-        self.copies += int(is_copy.sum())
-        new = self._store.write_rows(rows.take(order[~is_copy]))
+        numbers, precedence = rows.numbers.tolist(), rows.precedence
+        first: dict[int, int] = {}
+        for row in sorted(range(len(rows)), key=lambda row: (numbers[row], precedence[row])):
+            first.setdefault(numbers[row], row)
+        self.copies += len(rows) - len(first)
+        rows = rows.take(np.array(list(first.values()), np.int64))
+        new = self._store.write_rows(rows)
         self.segments += 1
         self._on_segment(new, [name for name, _ in waiting])

@@ -13,6 +13,8 @@ from memfluence.store import Damage, Location, Rows, StoredCheckpoint, TrialStor
 
 __all__ = ["BadRow", "Survey", "design_of", "survey"]
 
+Precedence = tuple[float, bytes]
+
 
 @dataclass(frozen=True)
 class BadRow:
@@ -25,9 +27,9 @@ class BadRow:
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    trials: dict[int, str]  # good trials, and the segment that has them (the first of several)
+    trials: dict[int, str]  # good trials, and the segment whose record counts
     segments: int
-    copies: int  # records that are there once more
+    copies: int  # records that are there once more, and equal
     damaged: tuple[Damage, ...]  # segments
     bad: tuple[BadRow, ...]
     notes: tuple[Damage, ...]  # unreadable notes of failures, and checkpoints
@@ -38,7 +40,7 @@ class Survey:
 
 
 def survey(store: TrialStore) -> Survey:
-    """Read everything. Only trial numbers and 16 bytes for each record are held, whatever the size of the run."""
+    """Read everything. Only trial numbers, times and 16 bytes for each record are held, whatever the run's size."""
     other, unchecked = list(_wrong_examples(store)), []
     design = None
     try:
@@ -49,24 +51,22 @@ def survey(store: TrialStore) -> Survey:
         if design is None:
             why = "is unknown (imported trials)" if not _has_plan(store) else "took them from a file (explicit)"
             unchecked.append(f"masks were not compared with the plan, which {why}")
-    first: dict[int, tuple[bytes, str]] = {}  # record and segment of each good trial
+    first: dict[int, tuple[Precedence, str]] = {}  # of each good trial the record that counts, and its segment
     bad: dict[tuple[str, int], BadRow] = {}
-    differ: dict[int, str] = {}  # what is wrong with trials of several records
-    copies: dict[int, list[str]] = {}  # of trials that are there more than once: the other segments that have them
+    others: dict[int, list[tuple[Precedence, str]]] = {}  # of trials that are there more than once
 
     def look(path: Location, read: Callable[[], pa.Buffer]) -> None:
         name = path.name
         rows = store.read_rows(name, read())
         reasons = dict(_unplanned(rows, store.info.trials, len(store.info.kinds), design))
-        for row, (trial, record) in enumerate(zip(rows.numbers.tolist(), rows.records)):
+        for row, (trial, order) in enumerate(zip(rows.numbers.tolist(), rows.precedence)):
             if row in reasons:
                 bad[name, trial] = BadRow(name, trial, reasons[row])
             elif trial not in first:
-                first[trial] = record, name
+                first[trial] = order, name
             else:
-                copies.setdefault(trial, []).append(name)
-                if first[trial][0] != record:
-                    differ[trial] = f"has two different records, in {first[trial][1]} and {name}"
+                before, first[trial] = sorted([first[trial], (order, name)], reverse=True)
+                others.setdefault(trial, []).append(before)
 
     found, damaged = store.read_each(look, fresh=True)
     if not found and (strays := _of_one_other_run(store, damaged)):
@@ -75,14 +75,20 @@ def survey(store: TrialStore) -> Survey:
             f"{store.path}/run.json is not that of the {len(strays)} whole segment(s) beside it, which all are of one"
             " other run; restore it from a copy. If it is right, the run's own command sets them aside."
         )
-    for trial, says in differ.items():  # nobody knows which of them is right
-        for name in (first.pop(trial)[1], *copies.pop(trial)):
-            bad[name, trial] = BadRow(name, trial, says)
+    copies = 0
+    for trial, more in others.items():
+        counts, segment = first[trial]
+        for (when, record), name in more:
+            if record == counts[1]:
+                copies += 1
+            else:
+                order = "was finished first" if counts[0] < when else "has the lower digest"
+                bad[name, trial] = BadRow(name, trial, f"differs from the one in {segment}, which {order} and counts")
     trials = {trial: name for trial, (_, name) in sorted(first.items())}
     return Survey(
         trials,
         len(found),
-        sum(map(len, copies.values())),
+        copies,
         damaged,
         tuple(bad[key] for key in sorted(bad)),
         tuple(store.damaged_notes()),

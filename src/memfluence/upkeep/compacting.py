@@ -6,6 +6,7 @@ they only ever add; readers that find a segment gone look again. Two processes m
 `StoreUpkeep.write_rows`.
 """
 
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -33,19 +34,25 @@ class Compacted:
 def compact(run: str | Location, *, largest: int = LARGEST) -> Compacted:
     """Join segments of less than half of `largest` bytes (in memory), and those that share trials with others.
 
-    Segments of another run, and damaged ones, stay.
+    Segments of another run, damaged ones, and those with different records of one trial stay.
     """
     store = TrialStore.open(run)
     store.clean()
     before = store.segment_names()
-    damaged = []
+    twice, differing = _there_twice(store)
+    damaged = [
+        f"{' and '.join(names)} have different records of trial {trial}; 'memfluence repair {run}' keeps one of them."
+        for trial, names in differing.items()
+    ]
+    left = {name for names in differing.values() for name in names}
 
     def replaced(new: str, old: list[str]) -> None:
         store.remove_segments(name for name in old if name != new)
 
     batches = Batches(store, largest, replaced, at_least=2)
-    twice = _there_twice(store)
     for name in before:
+        if name in left:
+            continue
         try:
             rows = store.read_rows(name)
         except FileNotFoundError:
@@ -60,8 +67,17 @@ def compact(run: str | Location, *, largest: int = LARGEST) -> Compacted:
     return Compacted(str(run), len(before), after, batches.segments, batches.copies, tuple(damaged))
 
 
-def _there_twice(store: TrialStore) -> np.ndarray:
-    """Trials that more than one segment has."""
+def _there_twice(store: TrialStore) -> tuple[np.ndarray, dict[int, list[str]]]:
+    """Trials that more than one segment has, and of those with different records also the segments."""
     found, _ = store.read_each(lambda path, read: store.read_rows(path.name, read()).numbers)
     numbers, times = np.unique(np.concatenate([np.empty(0, np.int64), *(one for _, one in found)]), return_counts=True)
-    return numbers[times > 1]
+    twice = numbers[times > 1]
+    records: dict[int, list[tuple[bytes, str]]] = {}
+    for path, there in found:
+        if np.isin(there, twice).any():
+            with suppress(FileNotFoundError, DamagedSegmentError):  # since just now
+                rows = store.read_rows(path.name)
+                for trial, record in zip(rows.numbers.tolist(), rows.records):
+                    records.setdefault(trial, []).append((record, path.name))
+    differing = {trial: several for trial, several in records.items() if len({record for record, _ in several}) > 1}
+    return twice, {trial: sorted(name for _, name in several) for trial, several in sorted(differing.items())}

@@ -1,8 +1,9 @@
 """`merge`: runs of the same data, learner and plan, made in different places, become one.
 
-Everything is read and compared before anything is written: a run that differs is refused, and so are two different
-records of one trial. Equal ones count once. What is there already is not written again, so that a merge that was
-killed can be repeated.
+Everything is read and compared before anything is written: a run that differs is refused. Equal records of a trial
+count once; of different ones that counts which would count in one run, see `store._merge`. Of imported trials, whose
+numbers may mean something else in each run, different records are refused. What is there already is not written again,
+so that a merge that was killed can be repeated.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,9 +26,19 @@ class Merged:
     added: int
     already_there: int  # records that were there before, or in several of the runs
     trials: int  # that the run has now
+    differing: tuple[int, ...] = ()  # trials of which the runs had different records: one of each counts
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+@dataclass(frozen=True, order=True)
+class _Record:
+    """One record of a trial. Of several the lowest counts."""
+
+    precedence: tuple[float, bytes]
+    run: int  # position in the runs that are given; -1 is the one that they are merged into
+    segment: str
 
 
 def merge(out: str | Location, runs: Sequence[str | Location]) -> Merged:
@@ -40,25 +51,38 @@ def merge(out: str | Location, runs: Sequence[str | Location]) -> Merged:
     for store in given:
         _check_same(known, store)
     trials = max(store.info.trials for store in given)
-    records: dict[int, tuple[bytes, str]] = {}  # record of each trial, and the run that has it
-    if target is not None:
-        _take_in(target, records)
-    wanted = [(store, _take_in(store, records)) for store in given]
+    there = {} if target is None else _records(target, -1)[0]
+    counts, differing, given_rows = dict(there), set(), 0
+    for position, store in enumerate(given):
+        theirs, rows = _records(store, position)
+        given_rows += rows
+        for trial, record in theirs.items():
+            before = counts.setdefault(trial, record)
+            if before.precedence[1] != record.precedence[1]:
+                if store.info.learner is None:
+                    raise StoreError(
+                        f"{store.path} has another record of trial {trial} than a run before it, and nothing says how"
+                        " they were made; find out which one is right before joining them. Nothing was written."
+                    )
+                differing.add(trial)
+            counts[trial] = min(before, record)
     if target is None or trials > target.info.trials:
         target = _created(out, given[0] if target is None else target, trials)
+    wanted: dict[tuple[int, str], list[int]] = {}
+    for trial, record in counts.items():
+        if trial not in there or there[trial].precedence[1] != record.precedence[1]:
+            wanted.setdefault((record.run, record.segment), []).append(trial)
     batches = Batches(target)
-    added = already_there = 0
-    for store, rows_of in wanted:
-        for name, (positions, others) in rows_of.items():
-            added, already_there = added + len(positions), already_there + others
-            if len(positions):
-                batches.add(name, _rows(store, name).take(positions))
+    for (position, name), numbers in sorted(wanted.items()):
+        rows_there = _rows(given[position], name)
+        batches.add(name, rows_there.take(np.flatnonzero(np.isin(rows_there.numbers, numbers))))
     batches.close()
+    added = sum(map(len, wanted.values()))
     for store in given:
-        for trial, failure in store.failures(records).items():
+        for trial, failure in store.failures(counts).items():
             if trial not in target.failures():
                 target.write_failure(failure)
-    return Merged(str(out), added, already_there, len(records))
+    return Merged(str(out), added, given_rows - added, len(counts), tuple(sorted(differing)))
 
 
 def _check_same(one: TrialStore, other: TrialStore) -> None:
@@ -71,27 +95,21 @@ def _check_same(one: TrialStore, other: TrialStore) -> None:
         raise RunMismatchError(f"{other.path} is not the same run as {one.path}: it differs in {'; '.join(found)}.")
 
 
-def _take_in(store: TrialStore, records: dict[int, tuple[bytes, str]]) -> dict[str, tuple[np.ndarray, int]]:
-    """Add the run's trials to `records`; for each segment the positions of new ones, and how many were known."""
+def _records(store: TrialStore, position: int) -> tuple[dict[int, _Record], int]:
+    """The record of each of the run's trials that counts there, and how many records there are."""
+    found: dict[int, _Record] = {}
 
-    def look(path: Location, read: Callable[[], pa.Buffer]) -> tuple[np.ndarray, int]:
+    def look(path: Location, read: Callable[[], pa.Buffer]) -> int:
         rows = store.read_rows(path.name, read())
-        new = []
-        for position, (trial, record) in enumerate(zip(rows.numbers.tolist(), rows.records)):
-            if trial not in records:
-                records[trial] = record, str(store.path)
-                new.append(position)
-            elif records[trial][0] != record:
-                raise StoreError(
-                    f"{store.path} has another record of trial {trial} than {records[trial][1]}; find out which one is"
-                    " right ('memfluence verify RUN --sample 3') before joining them. Nothing was written."
-                )
-        return np.array(new, np.int64), len(rows) - len(new)
+        for trial, precedence in zip(rows.numbers.tolist(), rows.precedence):
+            record = _Record(precedence, position, path.name)
+            found[trial] = min(found.get(trial, record), record)
+        return len(rows)
 
-    found, damaged = store.read_each(look)
+    parts, damaged = store.read_each(look)
     if damaged:
         raise StoreError(f"{damaged[0].reason} Mend that run first: 'memfluence repair {store.path}'.")
-    return {path.name: what for path, what in found}
+    return found, sum(rows for _, rows in parts)
 
 
 def _rows(store: TrialStore, name: str) -> Rows:
