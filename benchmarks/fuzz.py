@@ -21,6 +21,9 @@ alone. Hypothesis is not used for this: it draws structures well, but for files 
 into its own bookkeeping, and it cannot go on after a crash, a hang or a lack of memory, which are what is looked for.
 Inputs are read in a process forked from this one, which is replaced when it dies and after every 4000 inputs.
 
+Last, commands are run in a folder of files that are named as modules (`fuzzing/planted.py`), with one worker, with two
+and on Ray: what of them any process executes is a finding.
+
 Prints a table, saves it as JSON, and ends with code 1 if there is a finding.
 """
 
@@ -44,6 +47,7 @@ SECONDS = 10.0  # for one input
 PER_PROCESS = 4000
 COMMAND_EACH = 500
 KINDS = ("segment", "run.json", "npz", "idx", "pickle", "png", "table")
+DIRECTORY = "directory"  # of planted modules, which is no kind of file
 UNPREPARED = 71  # what a process ends with that never came to its first input
 SAVED = 3  # inputs for each distinct finding
 
@@ -206,9 +210,12 @@ def campaign(names: list[str], inputs: int, seed: int, findings: Path, say: Call
 
     began, table = time.monotonic(), []
     for name in names:
+        if name == DIRECTORY:
+            continue
         table.append(fuzz(name, inputs, seed, findings, say))
         row = table[-1]
         say(f"{name}: {row['inputs']} inputs, {row['findings']} findings, {row['seconds']:.0f} s")
+    directory = _directory(say) if DIRECTORY in names else []
     return {
         "inputs": inputs,
         "seed": seed,
@@ -217,8 +224,22 @@ def campaign(names: list[str], inputs: int, seed: int, findings: Path, say: Call
         "limits": {"seconds": SECONDS, "bytes": MOST_BYTES, "letters": LONGEST},
         "versions": _versions(),
         "table": table,
-        "findings": sum(row["findings"] for row in table),
+        "directory": directory,
+        "findings": sum(row["findings"] for row in table) + sum(row["finding"] for row in directory),
     }
+
+
+def _directory(say: Callable[[str], None]) -> list[dict[str, Any]]:
+    """What runs of a directory of planted modules. The first command is the control, in which some must."""
+    from fuzzing.planted import planted_runs
+
+    with tempfile.TemporaryDirectory(prefix="memfluence-fuzz-") as here:
+        rows = planted_runs(Path(here))
+    for number, row in enumerate(rows):
+        row["finding"] = (not row["executed"]) if number == 0 else bool(row["executed"] or row["code"])
+        said = f" {row['said']}" if row["code"] else ""
+        say(f"{row['command']}: {len(row['executed'])} executed {' '.join(row['executed'])}, code {row['code']}{said}")
+    return rows
 
 
 HEADER = ("kind", "inputs", "accepted", "rejected", "findings", "largest memory", "longest time", "commands")
@@ -267,6 +288,30 @@ LIMITS = (
 )
 
 
+def _directory_of(found: dict[str, Any]) -> str:
+    from fuzzing.planted import MODULES
+
+    rows = "\n".join(f"| {row['command']} | {len(row['executed'])} |" for row in found["directory"])
+    return f"""
+## What runs from the current directory
+
+{len(MODULES)} files that are named as modules ({", ".join(f"`{name}.py`" for name in MODULES)}) lie in the directory
+in which a command is started. Each says that it runs, in whichever process, and then is the module that it hides.
+
+| command | planted files that ran |
+|---|---|
+{rows}
+
+Python puts the current directory first for `python -c` and `python -m`, by which multiprocessing and joblib start
+processes, and Ray gives its workers the driver's; those that engines start have a safe path (`PYTHONSAFEPATH`), and
+then the path of the process that started them. A learner's file (`--learner file.py:name`) adds its own folder at the end of the path where it is loaded, a
+learner's module the current directory if it lies there and is not installed. Type `memfluence`, or
+`python -P -m memfluence`: `python -m memfluence` is Python's own way to run what lies in the current directory. What a
+learner starts itself is the learner's: with one worker, its own `multiprocessing.get_context("spawn")` is as Python
+makes it.
+"""
+
+
 def page_of(found: dict[str, Any]) -> str:
     rows = "\n".join("| " + " | ".join(row) + " |" for row in rows_of(found))
     promises = "\n".join(f"| {file} | {limit} |" for file, limit in LIMITS)
@@ -305,7 +350,7 @@ harm is none, such as another label or pixel. "Largest memory" and "longest time
 | file | at most |
 |---|---|
 {promises}
-
+{_directory_of(found) if found["directory"] else ""}
 No pickle from outside is run: CIFAR's are read by an interpreter that can call nothing. The name of a file within a run
 cannot lead out of it. A learner file is code: it is run where a command names it, never because a run does. `make test`
 reads a few hundred inputs of each kind, `make soak` as many as this campaign with another seed, and
@@ -331,7 +376,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--inputs", type=int, default=20_000, help="of each kind")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--only", nargs="+", choices=[*KINDS, DIRECTORY], default=[*KINDS, DIRECTORY])
     parser.add_argument("--findings", default="fuzz-findings", help="where inputs go that are findings")
     parser.add_argument("--replay", help="read one of these again")
     parser.add_argument("--out", default="benchmarks/results/fuzz.json")

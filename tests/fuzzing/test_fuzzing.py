@@ -17,7 +17,11 @@ def test_harmed_files_are_taken_or_refused_in_one_sentence(tmp_path: Path, soak:
     inputs, out, page = 20_000 if soak else 250, tmp_path / "fuzz.json", tmp_path / "fuzzing.md"
     line = [sys.executable, str(FUZZ), "--inputs", str(inputs), "--seed", "2", "--findings", str(tmp_path / "findings")]
     done = subprocess.run(
-        [*line, "--out", str(out), "--page", str(page)], capture_output=True, text=True, check=False, cwd=tmp_path
+        [*line, "--only", *KINDS, "--out", str(out), "--page", str(page)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     found = json.loads(out.read_text())
@@ -28,6 +32,20 @@ def test_harmed_files_are_taken_or_refused_in_one_sentence(tmp_path: Path, soak:
         assert min(row["accepted"], row["rejected"]) > inputs / 50  # harm gets through the door, and is noticed
         assert row["commands"] == inputs // 500
     assert f"| png | {inputs:,} |" in page.read_text()
+
+
+@pytest.mark.timeout(600)
+def test_nothing_runs_because_it_lies_in_the_current_directory(tmp_path: Path) -> None:
+    """Not in workers, not on Ray, not in joblib's processes; the first row is Python's own way, in which it does."""
+    out, page = tmp_path / "fuzz.json", tmp_path / "fuzzing.md"
+    line = [sys.executable, str(FUZZ), "--only", "directory", "--out", str(out), "--page", str(page)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    control, *commands = json.loads(out.read_text())["directory"]
+    assert {"pickle", "struct", "signal"} <= set(control["executed"])
+    assert {row["command"] for row in commands} >= {"1 worker", "2 workers", "an estimator's processes"}
+    assert not any(row["executed"] or row["code"] for row in commands)
+    assert "| 2 workers | 0 |" in page.read_text()
 
 
 # A kind of file whose reader does what no reader may, one after the other; the fuzzing must notice each.

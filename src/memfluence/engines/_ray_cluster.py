@@ -12,6 +12,7 @@ from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from typing import Any
 
+from memfluence.engines._safe_path import outside_of_untrusted
 from memfluence.engines._signals import STOPPING
 from memfluence.errors import EngineError, InputError
 
@@ -51,7 +52,7 @@ def connected(address: str | None) -> Iterator[Any]:
         return
     where = address or "auto"
     _check_reachable(where)
-    with _own_signals():  # Ray would take SIGTERM for itself
+    with _own_signals(), outside_of_untrusted():  # Ray would take SIGTERM for itself
         try:
             ray.init(address=where, log_to_driver=False, logging_level=logging.CRITICAL)
         except (ray.exceptions.RayError, RuntimeError, ValueError, OSError) as error:

@@ -17,6 +17,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from memfluence.engines._safe_path import scripts_as_ever
 from memfluence.engines._versions import installed_versions
 from memfluence.engines.events import Event, Note, SegmentWritten
 from memfluence.engines.local import run_local
@@ -107,6 +108,7 @@ class _Sender:
 
 def run_groups(parcel: Parcel, groups: Sequence[Group], mailbox: Any, task: int) -> Report:
     """The task. If the driver stops, it stores what is complete, as at Ctrl-C."""
+    scripts_as_ever()
     ray: Any = import_module("ray")
     try:
         begins = ray.get(mailbox.begin.remote(task))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from memfluence.engines._safe_path import safe_joblib
 from memfluence.engines._signals import noticed_interrupt
 from memfluence.engines._threads import one_thread
 from memfluence.engines.events import Emit
@@ -12,6 +13,7 @@ __all__ = ["run_local"]
 
 def run_local(work: Work, groups: Sequence[Group], emit: Emit) -> None:
     """Run all groups. Whatever ends it early, an interrupt too, the completed trials are stored first."""
+    safe_joblib()
     with one_thread(), noticed_interrupt() as interrupted, GroupRunner(work, emit) as runner:
         for group in groups:
             runner.run(group)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from memfluence.engines._handouts import Ledger, gone_on, next_handout
+from memfluence.engines._safe_path import safe_children, safe_joblib, scripts_as_ever
 from memfluence.engines._signals import STOPPING, blocked, uninterrupted
 from memfluence.engines._threads import one_thread, single_threaded_children
 from memfluence.engines.events import Emit, Event, TrialFailed, WorkerLost
@@ -143,7 +144,7 @@ def _start(work: Work, count: int) -> list[_Worker]:
         ) from error
     context = multiprocessing.get_context("spawn")  # fork copies locks that other threads hold
     team = []
-    with single_threaded_children():
+    with single_threaded_children(), safe_children():
         for number in range(count):
             ours, theirs = context.Pipe()
             process = context.Process(target=_serve, args=(theirs, number), name=f"memfluence-{number}")
@@ -185,6 +186,7 @@ def _stop(team: list[_Worker], emit: Emit) -> None:
 
 def _serve(pipe: Connection, number: int) -> None:
     """The life of a worker."""
+    scripts_as_ever()
     for name in (signal.SIGINT, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)  # they reach the parent, which then tells us
     stopping = False
@@ -209,6 +211,7 @@ def _serve(pipe: Connection, number: int) -> None:
         if not payload:
             return  # sent home before it began
         work = pickle.loads(payload)
+        safe_joblib()
         work = replace(work, device=_own_device(work.device, number))
         with one_thread(), GroupRunner(work, emit) as runner:
             while True:

@@ -18,6 +18,7 @@ from memfluence.datasets import Dataset
 from memfluence.engines._handouts import Ledger, gone_on, next_handout
 from memfluence.engines._ray_cluster import connected, gpus_and_device, no_room, places, told_on_stderr
 from memfluence.engines._ray_worker import Mailbox, Parcel, Report, run_groups
+from memfluence.engines._safe_path import SAFE_PATH
 from memfluence.engines._signals import uninterrupted
 from memfluence.engines._threads import THREAD_VARIABLES
 from memfluence.engines.events import Emit, Event, Note, TrialFailed, WorkerLost
@@ -87,7 +88,7 @@ class _Driver:
             num_cpus=1,
             num_gpus=self._gpus,
             max_retries=0,  # what is lost runs again, but it is we who say how
-            runtime_env={"env_vars": dict.fromkeys(THREAD_VARIABLES, "1")},
+            runtime_env={"env_vars": {**dict.fromkeys(THREAD_VARIABLES, "1"), **SAFE_PATH}},
         )
         self._parcel = _parcel(ray, self._work)
         self._waiting.extend(groups)

@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib
+import importlib.util
 import sys
 import traceback
 from pathlib import Path
@@ -22,7 +23,8 @@ def load(where: str) -> ModuleType:
     """The module of a file (`models/net.py`) or a module name (`models.net`), which may lie in the current directory.
 
     A file is loaded under a name made from its path and content, so that every process that loads it has the same
-    module. Its directory can be imported from, as when it is run as a script; so can the current directory.
+    module. Its directory can be imported from, as when it is run as a script. The current directory can be when it is
+    where the module lies; an installed module does not open it to whatever else lies there.
     """
     return _load_file(Path(where)) if is_file(where) else _load_module(where)
 
@@ -54,8 +56,9 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def _load_module(name: str) -> ModuleType:
-    _make_importable(Path.cwd())
     try:
+        if name not in sys.modules and importlib.util.find_spec(name.partition(".")[0]) is None:
+            _make_importable(Path.cwd())
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
