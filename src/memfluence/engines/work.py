@@ -90,6 +90,7 @@ class GroupRunner:
             self._fail(left, f"{type(error).__name__}: {error}", traceback.format_exc())
         else:
             self._fail(left, "the learner gave no outcome for this trial", "")
+        self._writer.flush_if_due()
 
     def _say(self, message: str) -> None:
         self._emit(Note(message))

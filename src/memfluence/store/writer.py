@@ -1,6 +1,16 @@
-"""Buffering between trials that come one by one and segments that should not be too many."""
+"""Buffering between trials that come one by one and segments that should not be too many.
 
+What waits is published by the clock, on a thread of its own: a finished trial does not wait for the end of the next
+one, which may take hours. That thread writes files and does nothing else. What others are to hear of it (`on_segment`,
+`note`) they hear on the thread that trains, at its next call here. A fork waits for a segment that is being written,
+so that no child process begins with the half of it and locks that nobody will open.
+"""
+
+import os
+import signal
+import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -15,13 +25,22 @@ _SHORTEST, _LONGEST = 2.0, 60.0  # seconds between segments
 _SHARE_AT_RISK = 0.02  # of the time worked so far, that a kill -9 may cost
 _MOST_BYTES = 64 * 2**20
 
+_publishing = threading.RLock()  # held while a segment of this process is written
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_publishing.acquire, after_in_parent=_publishing.release, after_in_child=_publishing.release
+    )
+
 
 class SegmentWriter:
     """Collects outcomes and publishes them as a segment every few seconds.
 
-    A process killed outright loses what was trained since the last segment: 2 seconds at first, later 2% of the time
-    worked so far, never more than a minute. Anything gentler than SIGKILL goes through `close` and loses nothing.
-    While the storage of a remote run does not answer, segments are kept on this machine; `note` is told.
+    A process killed outright loses trials that were finished within the last 2 seconds, later within the last 2% of
+    the time worked so far, never more than a minute, and the one in training. Anything gentler than SIGKILL goes
+    through `close` and loses nothing. While the storage of a remote run does not answer, segments are kept on this
+    machine; `note` is told.
+
+    All methods are for one thread, the one that trains.
     """
 
     def __init__(
@@ -31,50 +50,95 @@ class SegmentWriter:
         note: Callable[[str], None] | None = None,
     ) -> None:
         self._store = store
-        self._on_segment = on_segment
+        self._on_segment = on_segment or (lambda path, trials: None)
         self._note = note or (lambda message: None)
         self._waiting: list[Outcome] = []
-        self._bytes = 0
+        self._bytes_added = self._bytes_published = 0
+        self._news: deque[Callable[[], None]] = deque()  # for the thread that trains
         self._has_kept = False
+        self._has_failed = False  # by the clock: the thread that trains tries again, and raises what it meets
+        self._stop_clock: threading.Event | None = None
         self._started = self._last = time.monotonic()
 
     def add(self, outcome: Outcome) -> None:
+        self._bytes_added += _size(outcome)
         self._waiting.append(outcome)
-        self._bytes += len(outcome.mask) // 4 + len(outcome.test_correct) // 8
-        self._bytes += sum(values.nbytes for values in outcome.extras.values())
-        now = time.monotonic()
-        interval = min(_LONGEST, max(_SHORTEST, _SHARE_AT_RISK * (now - self._started)))
-        if now - self._last >= interval or self._bytes >= _MOST_BYTES:
+        if self._stop_clock is None:
+            self._stop_clock = threading.Event()
+            threading.Thread(target=self._publish_by_the_clock, args=(self._stop_clock,), daemon=True).start()
+        if self._bytes_added - self._bytes_published >= _MOST_BYTES:
+            self.flush()
+        self._tell()
+
+    def flush_if_due(self) -> None:
+        """Publish what is waiting if it has waited long enough; between trials, since some hold up all threads."""
+        if self._has_failed or self._seconds_left() <= 0:
             self.flush()
 
     def flush(self) -> None:
         """Publish what is waiting, or keep it here. If that fails, it stays and can be tried again."""
-        if self._waiting:
-            path = self._write()
-            if self._on_segment:
-                self._on_segment(path, tuple(outcome.trial for outcome in self._waiting))
-            self._waiting, self._bytes = [], 0
-        self._last = time.monotonic()
+        self._publish()
+        self._tell()
 
     def close(self) -> None:
         """Publish all that is waiting or kept; an error says where it is if the storage does not answer."""
+        if self._stop_clock is not None:
+            self._stop_clock.set()
+            self._stop_clock = None
         self.flush()
         if self._has_kept:
             self._store.send_kept()
 
-    def _write(self) -> Location:
+    def _publish_by_the_clock(self, stop: threading.Event) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are for the thread that trains
+        while not stop.wait(max(0.0, self._seconds_left())):
+            if self._seconds_left() <= 0:
+                try:
+                    self._publish(unless=stop)
+                except Exception:
+                    self._has_failed, self._last = True, time.monotonic()
+
+    def _seconds_left(self) -> float:
+        """Until the next segment is due."""
+        now = time.monotonic()
+        return self._last + min(_LONGEST, max(_SHORTEST, _SHARE_AT_RISK * (now - self._started))) - now
+
+    def _publish(self, unless: threading.Event | None = None) -> None:
+        with _publishing:
+            if unless is not None and unless.is_set():  # closed while the clock's thread waited
+                return
+            if batch := self._waiting[:]:
+                path, trials = self._write(batch), tuple(outcome.trial for outcome in batch)
+                self._news.append(lambda: self._on_segment(path, trials))
+                del self._waiting[: len(batch)]  # more may have come meanwhile
+                self._bytes_published += sum(map(_size, batch))
+            self._has_failed = False
+            self._last = time.monotonic()
+
+    def _tell(self) -> None:
+        while self._news:
+            self._news.popleft()()
+
+    def _write(self, batch: list[Outcome]) -> Location:
         try:
             # Training goes on while the storage does not answer: then one attempt is enough.
-            path = self._store.write(self._waiting, patience=0.0 if self._has_kept else None)
+            path = self._store.write(batch, patience=0.0 if self._has_kept else None)
         except UnreachableError as error:
-            kept = self._store.keep(self._waiting)
+            kept = self._store.keep(batch)
             if not self._has_kept:
-                self._note(f"{error} Meanwhile trials are kept in {kept.parent} and sent later.")
+                said = f"{error} Meanwhile trials are kept in {kept.parent} and sent later."
+                self._news.append(lambda: self._note(said))
             self._has_kept = True
             return kept
         if self._has_kept:
             with suppress(UnreachableError):  # gone again: there is a next time
                 self._store.send_kept()
                 self._has_kept = False
-                self._note("The storage answers again, and what was kept here is sent.")
+                self._news.append(lambda: self._note("The storage answers again, and what was kept here is sent."))
         return path
+
+
+def _size(outcome: Outcome) -> int:
+    """About how many bytes of memory it takes."""
+    bits = len(outcome.mask) // 4 + len(outcome.test_correct) // 8
+    return bits + sum(values.nbytes for values in outcome.extras.values())
