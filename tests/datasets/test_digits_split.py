@@ -43,8 +43,8 @@ def test_the_same_for_ever():
 def test_the_file_read_directly_is_what_scikit_learn_loads() -> None:
     from sklearn.datasets import load_digits as from_sklearn
 
-    from memfluence.datasets import _digits
+    from memfluence.datasets.digits import _read
 
-    images, labels = _digits._read()
+    images, labels = _read()
     assert (images == from_sklearn().images).all()
     assert (labels == from_sklearn().target).all()

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image as PillowImage
 
 from memfluence.datasets import from_arrays, load
-from memfluence.datasets._huggingface import convert
+from memfluence.datasets.huggingface import convert
 from memfluence.errors import DatasetError
 
 RNG = np.random.default_rng(0)

@@ -3,27 +3,27 @@
 from pathlib import Path
 from typing import Any
 
-from memfluence.datasets._cifar import load_cifar10, load_cifar100
-from memfluence.datasets._csv import OPTIONS as CSV_OPTIONS
-from memfluence.datasets._csv import load_csv
-from memfluence.datasets._dataset import Dataset, from_arrays
-from memfluence.datasets._digits import load_digits
-from memfluence.datasets._folder import OPTIONS as FOLDER_OPTIONS
-from memfluence.datasets._folder import load_folder
-from memfluence.datasets._huggingface import OPTIONS as HUGGINGFACE_OPTIONS
-from memfluence.datasets._huggingface import is_local, load_huggingface
-from memfluence.datasets._idx import load_mnist
-from memfluence.datasets._imagenet import OPTIONS as IMAGENET_OPTIONS
-from memfluence.datasets._imagenet import load_imagenet
-from memfluence.datasets._images import picture_range, to_images
-from memfluence.datasets._inputs import is_missing
 from memfluence.datasets._lazy import LazyImages
-from memfluence.datasets._longtail import OPTIONS as LONGTAIL_OPTIONS
-from memfluence.datasets._longtail import load_longtail
 from memfluence.datasets._looking import features, one_input
-from memfluence.datasets._npz import OPTIONS as NPZ_OPTIONS
-from memfluence.datasets._npz import load_npz
-from memfluence.datasets._spec import (
+from memfluence.datasets.cifar import load_cifar10, load_cifar100
+from memfluence.datasets.csv import OPTIONS as CSV_OPTIONS
+from memfluence.datasets.csv import load_csv
+from memfluence.datasets.dataset import Dataset, from_arrays
+from memfluence.datasets.digits import load_digits
+from memfluence.datasets.folder import OPTIONS as FOLDER_OPTIONS
+from memfluence.datasets.folder import load_folder
+from memfluence.datasets.huggingface import OPTIONS as HUGGINGFACE_OPTIONS
+from memfluence.datasets.huggingface import is_local, load_huggingface
+from memfluence.datasets.imagenet import OPTIONS as IMAGENET_OPTIONS
+from memfluence.datasets.imagenet import load_imagenet
+from memfluence.datasets.inputs import is_missing
+from memfluence.datasets.longtail import OPTIONS as LONGTAIL_OPTIONS
+from memfluence.datasets.longtail import load_longtail
+from memfluence.datasets.looking import picture_range, to_images
+from memfluence.datasets.mnist import load_mnist
+from memfluence.datasets.npz import OPTIONS as NPZ_OPTIONS
+from memfluence.datasets.npz import load_npz
+from memfluence.datasets.spec import (
     Source,
     absolute,
     check_lengths,

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from memfluence.datasets._inputs import is_missing
+from memfluence.datasets.inputs import is_missing
 from memfluence.errors import DatasetError
 
 __all__ = ["checked_labels", "encode"]

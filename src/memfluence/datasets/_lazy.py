@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from memfluence.datasets._dataset import Dataset, from_arrays
-from memfluence.datasets._decode import square_picture
-from memfluence.datasets._tree import Files
+from memfluence.datasets.dataset import Dataset, from_arrays
+from memfluence.datasets.files import Files
+from memfluence.datasets.images import square_picture
 from memfluence.errors import DatasetError
 
 __all__ = ["LazyImages", "lazy_dataset"]

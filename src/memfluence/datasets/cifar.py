@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from memfluence.datasets._dataset import Dataset, from_arrays
 from memfluence.datasets._files import folder_with, require_file
 from memfluence.datasets._unpickle import PickledArray, load_pickle
+from memfluence.datasets.dataset import Dataset, from_arrays
 from memfluence.errors import DatasetError
 
 __all__ = ["load_cifar10", "load_cifar100"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from memfluence.datasets._dataset import Dataset, from_arrays
+from memfluence.datasets.dataset import Dataset, from_arrays
 from memfluence.seeding import generator, random_subset
 
 __all__ = ["load_digits"]

@@ -5,11 +5,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from memfluence.datasets._dataset import Dataset, from_arrays
-from memfluence.datasets._decode import Picture, open_picture, stack_pictures
 from memfluence.datasets._lazy import lazy_dataset
-from memfluence.datasets._spec import check_between, true_or_false
-from memfluence.datasets._tree import check_folder, list_classes
+from memfluence.datasets.dataset import Dataset, from_arrays
+from memfluence.datasets.files import check_folder, list_classes
+from memfluence.datasets.images import Picture, open_picture, stack_pictures
+from memfluence.datasets.spec import check_between, true_or_false
 from memfluence.errors import DatasetError
 
 __all__ = ["OPTIONS", "load_folder"]

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 
-from memfluence.datasets._dataset import Dataset
 from memfluence.datasets._lazy import lazy_dataset
-from memfluence.datasets._spec import check_between
-from memfluence.datasets._tree import Files, check_folder, list_classes, list_files
+from memfluence.datasets.dataset import Dataset
+from memfluence.datasets.files import Files, check_folder, list_classes, list_files
+from memfluence.datasets.spec import check_between
 from memfluence.errors import DatasetError
 
 __all__ = ["OPTIONS", "load_imagenet"]

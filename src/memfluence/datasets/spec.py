@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote, unquote
 
-from memfluence.datasets._dataset import Dataset
+from memfluence.datasets.dataset import Dataset
 from memfluence.errors import DatasetError, shortened
 
 __all__ = [

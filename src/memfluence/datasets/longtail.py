@@ -17,8 +17,8 @@ and more. All values come from raw random bits by exact arithmetic, so that ever
 
 import numpy as np
 
-from memfluence.datasets._dataset import Dataset, from_arrays
-from memfluence.datasets._spec import check_between
+from memfluence.datasets.dataset import Dataset, from_arrays
+from memfluence.datasets.spec import check_between
 from memfluence.seeding import generator, random_subset
 
 __all__ = ["OPTIONS", "load_longtail"]

@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from memfluence.datasets._digest import content_digest
-from memfluence.datasets._inputs import as_inputs, first_infinite, first_not_finite, length, take
 from memfluence.datasets._labels import checked_labels, encode
+from memfluence.datasets.fingerprint import content_digest
+from memfluence.datasets.inputs import as_inputs, first_infinite, first_not_finite, length, take
 from memfluence.errors import DatasetError
 
 __all__ = ["Dataset", "from_arrays"]

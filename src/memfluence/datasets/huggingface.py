@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from memfluence.datasets._dataset import Dataset, from_arrays
-from memfluence.datasets._decode import Picture, stack_pictures
-from memfluence.datasets._spec import check_between
+from memfluence.datasets.dataset import Dataset, from_arrays
+from memfluence.datasets.images import Picture, stack_pictures
+from memfluence.datasets.spec import check_between
 from memfluence.errors import DatasetError
 
 __all__ = ["OPTIONS", "convert", "is_local", "load_huggingface"]

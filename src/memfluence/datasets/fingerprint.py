@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from memfluence.datasets._inputs import blocks, length
+from memfluence.datasets.inputs import blocks, length
 from memfluence.errors import DatasetError
 
 __all__ = ["content_digest"]
