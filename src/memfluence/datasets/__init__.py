@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-from memfluence.datasets._lazy import LazyImages
-from memfluence.datasets._looking import features, one_input
 from memfluence.datasets.cifar import load_cifar10, load_cifar100
 from memfluence.datasets.csv import OPTIONS as CSV_OPTIONS
 from memfluence.datasets.csv import load_csv
@@ -16,10 +14,11 @@ from memfluence.datasets.huggingface import OPTIONS as HUGGINGFACE_OPTIONS
 from memfluence.datasets.huggingface import is_local, load_huggingface
 from memfluence.datasets.imagenet import OPTIONS as IMAGENET_OPTIONS
 from memfluence.datasets.imagenet import load_imagenet
+from memfluence.datasets.images import LazyImages
 from memfluence.datasets.inputs import is_missing
 from memfluence.datasets.longtail import OPTIONS as LONGTAIL_OPTIONS
 from memfluence.datasets.longtail import load_longtail
-from memfluence.datasets.looking import picture_range, to_images
+from memfluence.datasets.looking import features, one_input, picture_range, to_images
 from memfluence.datasets.mnist import load_mnist
 from memfluence.datasets.npz import OPTIONS as NPZ_OPTIONS
 from memfluence.datasets.npz import load_npz

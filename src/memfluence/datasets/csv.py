@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from memfluence.datasets._files import require_file
 from memfluence.datasets.dataset import Dataset, from_arrays
+from memfluence.datasets.files import require_file
 from memfluence.errors import DatasetError
 
 __all__ = ["OPTIONS", "load_csv"]

@@ -1,4 +1,4 @@
-"""Image files by class, split/CLASS/FILE, listed without being opened; a million of them take a few dozen MB."""
+"""Files of a dataset: those that must be there, and images by class, split/CLASS/FILE, listed without being opened."""
 
 import os
 from collections.abc import Collection, Iterable, Sequence
@@ -10,7 +10,7 @@ import numpy as np
 
 from memfluence.errors import DatasetError
 
-__all__ = ["Files", "check_folder", "list_classes", "list_files"]
+__all__ = ["Files", "check_folder", "folder_with", "list_classes", "list_files", "require_file"]
 
 _SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}
 
@@ -99,3 +99,24 @@ def _joined(root: Path, parts: Iterable[tuple[str, str, list[str], list[int]]]) 
         names.append(np.array([os.fsencode(one) for one in own_names]))
         sizes.append(np.array(own_sizes, dtype=np.int64))
     return Files(root, tuple(folders), *map(np.concatenate, (folder, names, sizes))), np.concatenate(classes)
+
+
+def require_file(path: Path, name: str) -> Path:
+    """The path itself if it is a file; otherwise the `DatasetError` that a user needs."""
+    if path.is_file():
+        return path
+    found = "is a folder, not a file" if path.is_dir() else "does not exist"
+    raise DatasetError(f"{name}: {path} {found}; give the path of the data file.")
+
+
+def folder_with(file_names: tuple[str, ...], folder: Path, inside: tuple[str, ...], name: str) -> Path:
+    """The folder itself, or the one of its known subfolders, that holds any of the files."""
+    if not folder.is_dir():
+        found = "is a file, not a folder" if folder.exists() else "does not exist"
+        raise DatasetError(f"{name}: {folder} {found}; give the folder that holds {file_names[0]}.")
+    for candidate in (folder, *(folder / part for part in inside)):
+        if any((candidate / file_name).is_file() for file_name in file_names):
+            return candidate
+    raise DatasetError(
+        f"{name}: {folder} holds no {file_names[0]}; give the folder with the files as they are distributed."
+    )

@@ -5,10 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from memfluence.datasets._lazy import lazy_dataset
 from memfluence.datasets.dataset import Dataset, from_arrays
 from memfluence.datasets.files import check_folder, list_classes
-from memfluence.datasets.images import Picture, open_picture, stack_pictures
+from memfluence.datasets.images import Picture, lazy_dataset, open_picture, stack_pictures
 from memfluence.datasets.spec import check_between, true_or_false
 from memfluence.errors import DatasetError
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
-from memfluence.datasets._lazy import lazy_dataset
 from memfluence.datasets.dataset import Dataset
 from memfluence.datasets.files import Files, check_folder, list_classes, list_files
+from memfluence.datasets.images import lazy_dataset
 from memfluence.datasets.spec import check_between
 from memfluence.errors import DatasetError
 

@@ -1,12 +1,13 @@
-"""Inputs as pictures for people to look at."""
+"""Inputs for people to look at: pictures, or names and values."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from memfluence.datasets._lazy import LazyImages
+from memfluence.datasets.images import LazyImages
 
-__all__ = ["picture_range", "to_images"]
+__all__ = ["features", "one_input", "picture_range", "to_images"]
 
 _CHANNELS = (1, 3)
 _USUAL_RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 255.0))
@@ -66,3 +67,25 @@ def _eight_bits(images: np.ndarray, value_range: tuple[float, float]) -> np.ndar
     scaled = (images.astype(np.float32) - low) * (255.0 / (high - low))
     eight_bits: np.ndarray = np.clip(np.rint(scaled), 0, 255).astype(np.uint8)
     return eight_bits
+
+
+def one_input(inputs: Any, row: int) -> Any:
+    """One input: an array where there is any way to have one."""
+    if hasattr(inputs, "iloc"):  # pandas
+        return inputs.iloc[row]
+    if hasattr(inputs, "tocsr"):  # SciPy, whose rows come in several shapes
+        return inputs[[row]].tocoo()
+    one = inputs[row]
+    return one if isinstance(one, str) or not hasattr(one, "shape") else np.asarray(one)
+
+
+def features(one: Any) -> Iterator[tuple[str, Any]]:
+    """Names and values, in order; of a sparse row those that are not zero."""
+    if hasattr(one, "tocoo"):
+        yield from ((f"feature {column}", number) for column, number in zip(one.col, one.data))
+    elif hasattr(one, "items"):  # a row of a table, a dict
+        yield from ((str(name), value) for name, value in one.items())
+    elif isinstance(one, np.ndarray) and one.ndim:
+        yield from ((f"feature {column}", number) for column, number in enumerate(one.flat))
+    else:
+        yield "value", one

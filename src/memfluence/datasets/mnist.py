@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from memfluence.datasets._files import folder_with
 from memfluence.datasets.dataset import Dataset, from_arrays
+from memfluence.datasets.files import folder_with
 from memfluence.errors import DatasetError
 from memfluence.npzfiles import DEFLATE_LIMIT, Readable, read_promised
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from memfluence.datasets._files import require_file
 from memfluence.datasets.dataset import Dataset, from_arrays
+from memfluence.datasets.files import require_file
 from memfluence.errors import DatasetError
 from memfluence.npzfiles import open_npz
 
