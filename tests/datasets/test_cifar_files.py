@@ -159,11 +159,11 @@ def test_array_that_claims_more_than_it_holds(tmp_path):
     write_cifar100(
         tmp_path, train=honest.replace(shape, b"J" + struct.pack("<i", 2**30) + b"J" + struct.pack("<i", 2**30))
     )
-    fails(tmp_path, r"'data' in .*train claims the shape \(1073741824, 1073741824\) but holds 6144 bytes")
+    fails(tmp_path, "'data' in .*train must be an array of unsigned bytes, all of them there")
     write_cifar100(
         tmp_path, train=honest.replace(shape, b"J" + struct.pack("<i", -2) + b"J" + struct.pack("<i", -3072))
     )
-    fails(tmp_path, "impossible shape")
+    fails(tmp_path, "'data' in .*train must be an array of unsigned bytes, all of them there")
 
 
 @pytest.mark.parametrize(

@@ -3,27 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-from memfluence.datasets.cifar import load_cifar10, load_cifar100
-from memfluence.datasets.csv import OPTIONS as CSV_OPTIONS
-from memfluence.datasets.csv import load_csv
+from memfluence.datasets import cifar, csv, digits, folder, huggingface, imagenet, longtail, mnist, npz
 from memfluence.datasets.dataset import Dataset, from_arrays
-from memfluence.datasets.digits import load_digits
-from memfluence.datasets.folder import OPTIONS as FOLDER_OPTIONS
-from memfluence.datasets.folder import load_folder
-from memfluence.datasets.huggingface import OPTIONS as HUGGINGFACE_OPTIONS
-from memfluence.datasets.huggingface import is_local, load_huggingface
-from memfluence.datasets.imagenet import OPTIONS as IMAGENET_OPTIONS
-from memfluence.datasets.imagenet import load_imagenet
 from memfluence.datasets.images import LazyImages
 from memfluence.datasets.inputs import is_missing
-from memfluence.datasets.longtail import OPTIONS as LONGTAIL_OPTIONS
-from memfluence.datasets.longtail import load_longtail
 from memfluence.datasets.looking import features, one_input, picture_range, to_images
-from memfluence.datasets.mnist import load_mnist
-from memfluence.datasets.npz import OPTIONS as NPZ_OPTIONS
-from memfluence.datasets.npz import load_npz
 from memfluence.datasets.spec import (
-    Source,
     absolute,
     check_lengths,
     close_match,
@@ -48,17 +33,20 @@ __all__ = [
     "to_images",
 ]
 
-_SOURCES: dict[str, Source] = {
-    "digits": Source("digits", load_digits),
-    "longtail": Source("longtail", load_longtail, options=LONGTAIL_OPTIONS),
-    "csv": Source("csv:FILE", load_csv, "path", CSV_OPTIONS),
-    "npz": Source("npz:FILE", load_npz, "path", NPZ_OPTIONS),
-    "mnist": Source("mnist:DIR", load_mnist, "path"),
-    "cifar10": Source("cifar10:DIR", load_cifar10, "path"),
-    "cifar100": Source("cifar100:DIR", load_cifar100, "path"),
-    "folder": Source("folder:DIR", load_folder, "path", FOLDER_OPTIONS),
-    "imagenet": Source("imagenet:DIR", load_imagenet, "path", IMAGENET_OPTIONS),
-    "hf": Source("hf:NAME", load_huggingface, "text", HUGGINGFACE_OPTIONS),
+_SOURCES = {
+    source.form.partition(":")[0]: source
+    for source in (
+        digits.SOURCE,
+        longtail.SOURCE,
+        csv.SOURCE,
+        npz.SOURCE,
+        mnist.SOURCE,
+        cifar.CIFAR10,
+        cifar.CIFAR100,
+        folder.SOURCE,
+        imagenet.SOURCE,
+        huggingface.SOURCE,
+    )
 }
 
 
@@ -85,7 +73,7 @@ def load(spec: str, **options: Any) -> Dataset:
 
     if source.place == "none":
         return source.load(with_options(scheme, texts), **parsed)
-    if source.place == "path" or is_local(place):
+    if source.place == "path" or huggingface.is_local(place):
         place = str(absolute(place))
     name = with_options(f"{scheme}:{place}", texts)
     return source.load(Path(place) if source.place == "path" else place, name, **parsed)

@@ -1,4 +1,8 @@
-"""`cifar10:DIR` and `cifar100:DIR`: the official Python pickles, in the official order."""
+"""`cifar10:DIR` and `cifar100:DIR`: the official Python pickles, in the official order.
+
+A pickle is a program that may name any function. Here it reaches only stand-ins, which note down the parts of an
+array, so that nothing of the file is run; every other name is an error.
+"""
 
 import io
 import math
@@ -12,9 +16,10 @@ import numpy as np
 
 from memfluence.datasets.dataset import Dataset, from_arrays
 from memfluence.datasets.files import folder_with, require_file
+from memfluence.datasets.spec import Source
 from memfluence.errors import DatasetError
 
-__all__ = ["PickledArray", "load_cifar10", "load_cifar100", "load_pickle"]
+__all__ = ["CIFAR10", "CIFAR100"]
 
 _PIXELS = 3 * 32 * 32
 
@@ -61,9 +66,10 @@ def _load(folder: Path, name: str, layout: _Layout) -> Dataset:
     place = folder_with(layout.train, folder, (layout.folder,), name)
     batches = [_batch(place / file_name, layout.labels, name) for file_name in layout.train]
     x_test, y_test, test_ids = _batch(place / layout.test, layout.labels, name)
-    class_names = _entry(load_pickle(require_file(place / layout.meta, name), name), layout.label_names, name)
+    meta = place / layout.meta
+    class_names = _entry(_read(meta, name), layout.label_names, name)
     if not isinstance(class_names, list) or not all(isinstance(label, str) for label in class_names):
-        raise DatasetError(f"{name}: {layout.label_names!r} in {place / layout.meta} must be a list of names.")
+        raise DatasetError(f"{name}: {layout.label_names!r} in {meta} must be a list of names.")
     labels = [label for batch in batches for label in batch[1]]
     for label in (min(labels + y_test, default=0), max(labels + y_test, default=0)):
         if not 0 <= label < len(class_names):
@@ -87,14 +93,16 @@ def _load(folder: Path, name: str, layout: _Layout) -> Dataset:
 
 def _batch(path: Path, labels_key: str, name: str) -> tuple[np.ndarray, list[int], Sequence[str] | None]:
     """One file's images (n, 32, 32, 3), labels and, if it has them, file names."""
-    content = load_pickle(require_file(path, name), name)
+    content = _read(path, name)
     labels = _entry(content, labels_key, f"{name}: {path}")
     if not isinstance(labels, list) or not set(map(type, labels)) <= {int}:
         raise DatasetError(f"{name}: {labels_key!r} in {path} must be a list of integers; fetch the file again.")
     data = _entry(content, "data", f"{name}: {path}")
-    if not isinstance(data, PickledArray):
-        raise DatasetError(f"{name}: 'data' in {path} must be an array; fetch the file again.")
-    pixels = data.to_bytes_array(f"{name}: 'data' in {path}")
+    pixels = data.unsigned_bytes() if isinstance(data, _Array) else None
+    if pixels is None:
+        raise DatasetError(
+            f"{name}: 'data' in {path} must be an array of unsigned bytes, all of them there; fetch the file again."
+        )
     if pixels.shape != (len(labels), _PIXELS):
         raise DatasetError(
             f"{name}: 'data' in {path} has the shape {pixels.shape} for {len(labels)} labels;"
@@ -114,11 +122,8 @@ def _entry(content: Any, key: str, where: str) -> Any:
     return content[key]
 
 
-_MOST_BYTES = 1 << 30  # the largest official file has 155 MB
-
-
-class PickledArray:
-    """An array as its pickle describes it: nothing is allocated or checked before `to_bytes_array`."""
+class _Array:
+    """Stands in for NumPy's array and for what makes one: notes down its parts."""
 
     def __init__(self, *_: Any) -> None:
         self._state: Any = None
@@ -126,25 +131,24 @@ class PickledArray:
     def __setstate__(self, state: Any) -> None:
         self._state = state
 
-    def to_bytes_array(self, where: str) -> np.ndarray:
-        """The array of unsigned bytes, if its shape and its content agree."""
-        state = self._state
-        if not isinstance(state, tuple) or len(state) != 5:
-            raise DatasetError(f"{where} is not an array as NumPy pickles it; fetch the file again.")
-        _, shape, dtype, fortran_order, content = state
-        if not isinstance(dtype, _PickledDtype) or dtype.code not in {"u1", "|u1"}:
-            raise DatasetError(f"{where} must be an array of unsigned bytes; fetch the file again.")
+    def unsigned_bytes(self) -> np.ndarray | None:
+        """The array, if it is one of unsigned bytes whose shape and content agree."""
+        if not isinstance(self._state, tuple) or len(self._state) != 5:
+            return None
+        _, shape, dtype, fortran_order, content = self._state
         if isinstance(content, str):  # what Python 2 wrote
             content = content.encode("latin1")
-        if not isinstance(shape, tuple) or not all(type(size) is int and size >= 0 for size in shape):
-            raise DatasetError(f"{where} has an impossible shape; fetch the file again.")
+        is_plain = isinstance(shape, tuple) and all(type(size) is int and size >= 0 for size in shape)
+        if not is_plain or not isinstance(dtype, _Dtype) or dtype.code not in ("u1", "|u1"):
+            return None
         if not isinstance(content, bytes) or math.prod(shape) != len(content):
-            held = len(content) if isinstance(content, bytes) else "no"
-            raise DatasetError(f"{where} claims the shape {shape} but holds {held} bytes; fetch the file again.")
+            return None
         return np.ndarray(shape, np.uint8, buffer=content, order="F" if fortran_order is True else "C")
 
 
-class _PickledDtype:
+class _Dtype:
+    """Stands in for NumPy's dtype."""
+
     def __init__(self, code: Any = None, *_: Any) -> None:
         self.code = code
 
@@ -153,68 +157,44 @@ class _PickledDtype:
 
 
 class _Encoded:
-    """`_codecs.encode`, with which Python 3 writes bytes in old protocols."""
+    """Stands in for `_codecs.encode`, with which Python 3 writes bytes in old protocols."""
 
-    def __new__(cls, text: Any, encoding: Any = None) -> Any:
-        if not isinstance(text, str) or encoding != "latin1":
-            raise pickle.UnpicklingError("only latin1 text can be encoded")
-        return text.encode("latin1")
+    def __new__(cls, text: str, encoding: str) -> Any:
+        return text.encode({"latin1": "latin1"}[encoding])
 
     def __setstate__(self, state: Any) -> None:
         pass
 
 
-_STAND_INS: dict[tuple[str, str], type] = {
-    ("numpy.core.multiarray", "_reconstruct"): PickledArray,
-    ("numpy._core.multiarray", "_reconstruct"): PickledArray,
-    ("numpy", "ndarray"): PickledArray,
-    ("numpy", "dtype"): _PickledDtype,
-    ("_codecs", "encode"): _Encoded,
-}
-
-
-# Objects of classes, what only their owner could resolve, lists of bytes that are allocated before they are read, and
-# texts of the first protocol, which are program text.
-_REFUSED = (
-    *(pickle.INST[0], pickle.OBJ[0], pickle.NEWOBJ[0], pickle.NEWOBJ_EX[0], pickle.PERSID[0], pickle.BINPERSID[0]),
-    *(pickle.EXT1[0], pickle.EXT2[0], pickle.EXT4[0], pickle.BYTEARRAY8[0], pickle.NEXT_BUFFER[0]),
-    *(pickle.READONLY_BUFFER[0], pickle.STRING[0]),
-)
-
-
-def _refuse(_: Any) -> None:
-    raise pickle.UnpicklingError("it has instructions that data do not need")
-
-
-class _PlainUnpickler(pickle._Unpickler):
+class _Unpickler(pickle._Unpickler):  # in Python: the compiled one allocates whatever a length in the file asks for
     where = ""
+    stand_ins = (
+        {("numpy", "dtype"): _Dtype, ("_codecs", "encode"): _Encoded, ("numpy", "ndarray"): _Array}
+        | {(f"numpy.{core}.multiarray", "_reconstruct"): _Array for core in ("core", "_core")}
+    )  # fmt: skip
 
     def find_class(self, module: str, name: str, /) -> Any:
-        stand_in = _STAND_INS.get((module, name))
-        if stand_in is None:
+        if (module, name) not in self.stand_ins:
             raise DatasetError(
                 f"{self.where} asks for {f'{module}.{name}'!r:.120}, which data do not need and which could run code;"
                 " it was not loaded: fetch the official file."
             )
-        return stand_in
-
-    dispatch = pickle._Unpickler.dispatch | dict.fromkeys(_REFUSED, _refuse)
+        return self.stand_ins[module, name]
 
 
-def load_pickle(path: Path, name: str) -> Any:
-    """The content of a pickle of dicts, lists, strings, numbers and arrays, the arrays as `PickledArray`."""
-    where = f"{name}: {path}"
+def _read(path: Path, name: str) -> Any:
+    """The content of a pickle of dicts, lists, strings, numbers and arrays, the arrays as `_Array`."""
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise DatasetError(f"{where} has more than {_MOST_BYTES} bytes; give the official Python version.")
-        content = path.read_bytes()
-    except OSError as error:
-        raise DatasetError(f"{where} cannot be read ({error}).") from error
-    unpickler = _PlainUnpickler(io.BytesIO(content), encoding="latin1")
-    unpickler.where = where
-    try:
+        unpickler = _Unpickler(io.BytesIO(require_file(path, name).read_bytes()), encoding="latin1")
+        unpickler.where = f"{name}: {path}"
         return unpickler.load()
     except DatasetError:
         raise
+    except OSError as error:
+        raise DatasetError(f"{name}: {path} cannot be read ({error}).") from error
     except Exception as error:  # a damaged pickle can raise nearly anything
-        raise DatasetError(f"{where} is not a whole pickle ({error!s:.120}); fetch the file again.") from error
+        raise DatasetError(f"{name}: {path} is not a whole pickle ({error!s:.120}); fetch the file again.") from error
+
+
+CIFAR10 = Source("cifar10:DIR", load_cifar10, "path")
+CIFAR100 = Source("cifar100:DIR", load_cifar100, "path")

@@ -10,19 +10,10 @@ import numpy as np
 
 from memfluence.datasets.dataset import Dataset, from_arrays
 from memfluence.datasets.files import require_file
+from memfluence.datasets.spec import Source
 from memfluence.errors import DatasetError
 
-__all__ = ["OPTIONS", "load_csv"]
-
-OPTIONS = {
-    "label": str,  # the column of labels
-    "test": str,  # another file, or the fraction of the rows that are test examples
-    "text": str,  # the column of texts, where the inputs are texts
-    "columns": str,  # the columns of inputs, joined by commas, where they are not all others
-    "id": str,  # a column of names for people; not an input
-    "seed": int,  # of the split by a fraction
-    "missing": str,  # "keep": inputs may be missing
-}
+__all__ = ["SOURCE"]
 
 _MISSING = ["", "NA", "N/A", "NaN", "nan", "null"]
 
@@ -31,13 +22,13 @@ def load_csv(
     path: Path,
     name: str,
     *,
-    label: str = "label",
-    test: str = "0.25",
-    text: str | None = None,
-    columns: str | None = None,
-    id: str | None = None,
-    seed: int = 0,
-    missing: str = "refuse",
+    label: str = "label",  # the column of labels
+    test: str = "0.25",  # another file, or the fraction of the rows that are test examples
+    text: str | None = None,  # the column of texts, where the inputs are texts
+    columns: str | None = None,  # the columns of inputs, joined by commas, where they are not all others
+    id: str | None = None,  # a column of names for people; not an input
+    seed: int = 0,  # of the split by a fraction
+    missing: str = "refuse",  # or "keep": inputs may be missing
 ) -> Dataset:
     """Inputs are a DataFrame of all columns but `label` and `id` (or of `columns`), or a list of `text`.
 
@@ -142,3 +133,6 @@ def _check(table: Any, used: list[str], may_lack: list[str], name: str, file: st
             )
     if len(table) < 2:
         raise DatasetError(f"{name}: {file} has {len(table)} row(s) below its header; give it more.")
+
+
+SOURCE = Source("csv:FILE", load_csv, "path")

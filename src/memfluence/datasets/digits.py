@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from memfluence.datasets.dataset import Dataset, from_arrays
+from memfluence.datasets.spec import Source
 from memfluence.seeding import generator, random_subset
 
-__all__ = ["load_digits"]
+__all__ = ["SOURCE"]
 
 _N_TRAIN = 600
 
@@ -59,3 +60,6 @@ def _stratified(labels: np.ndarray, size: int) -> np.ndarray:
         members = np.flatnonzero(labels == label)
         mask[members] = random_subset(generator(0, "data", label), len(members), int(sizes[label]))
     return mask
+
+
+SOURCE = Source("digits", load_digits)

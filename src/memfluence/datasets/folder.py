@@ -1,19 +1,15 @@
 """`folder:DIR`: images in train/CLASS/ and test/CLASS/, read into memory or, with `lazy`, decoded as they are used."""
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from memfluence.datasets.dataset import Dataset, from_arrays
 from memfluence.datasets.files import check_folder, list_classes
 from memfluence.datasets.images import Picture, lazy_dataset, open_picture, stack_pictures
-from memfluence.datasets.spec import check_between, true_or_false
+from memfluence.datasets.spec import Source, check_between
 from memfluence.errors import DatasetError
 
-__all__ = ["OPTIONS", "load_folder"]
-
-OPTIONS: dict[str, Callable[[str], Any]] = {"size": int, "lazy": true_or_false}
+__all__ = ["SOURCE"]
 
 _LAYOUT = "expected train/CLASS/IMAGE and test/CLASS/IMAGE (val is accepted for test)"
 
@@ -49,3 +45,6 @@ def load_folder(folder: Path, name: str, *, size: int | None = None, lazy: bool 
         train_ids=list(train[0]),
         test_ids=list(test[0]),
     )
+
+
+SOURCE = Source("folder:DIR", load_folder, "path")

@@ -11,22 +11,10 @@ import numpy as np
 
 from memfluence.datasets.dataset import Dataset, from_arrays
 from memfluence.datasets.images import Picture, stack_pictures
-from memfluence.datasets.spec import check_between
+from memfluence.datasets.spec import Source, check_between
 from memfluence.errors import DatasetError
 
-__all__ = ["OPTIONS", "convert", "is_local", "load_huggingface"]
-
-OPTIONS = {
-    "image": str,  # the column of inputs: one of these three
-    "text": str,
-    "x": str,
-    "label": str,
-    "train": str,  # names of the splits
-    "test": str,
-    "config": str,
-    "revision": str,
-    "size": int,
-}
+__all__ = ["SOURCE", "convert", "is_local"]
 
 
 def load_huggingface(
@@ -175,3 +163,6 @@ def _chosen(column: str | None, option: str, columns: Collection[str], name: str
     if column is not None and column not in columns:
         raise DatasetError(f"{name}: no column {column!r} for {option}=; the columns are {', '.join(columns)}.")
     return column
+
+
+SOURCE = Source("hf:NAME", load_huggingface, "text", also=convert)

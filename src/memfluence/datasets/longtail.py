@@ -18,22 +18,10 @@ and more. All values come from raw random bits by exact arithmetic, so that ever
 import numpy as np
 
 from memfluence.datasets.dataset import Dataset, from_arrays
-from memfluence.datasets.spec import check_between
+from memfluence.datasets.spec import Source, check_between
 from memfluence.seeding import generator, random_subset
 
-__all__ = ["OPTIONS", "load_longtail"]
-
-OPTIONS = {
-    "n_train": int,
-    "n_test": int,
-    "n_classes": int,
-    "subpopulations": int,
-    "exponent": float,
-    "dimension": int,
-    "spread": float,
-    "flip": float,
-    "seed": int,
-}
+__all__ = ["SOURCE"]
 
 # Indices of the "data" stream: one for each thing that is drawn.
 _WORLD, _TRAIN, _TEST, _FLIPS = range(4)
@@ -116,3 +104,6 @@ def _normal(raw: np.ndarray) -> np.ndarray:
     pieces = np.ascontiguousarray(raw, dtype="<u8").view("<u2").reshape(n, columns // 3, 12)
     sums: np.ndarray = pieces.sum(axis=2, dtype=np.int64)  # (n, k), mean 6 * 65535
     return (sums - 6 * 65535) / 65536.0
+
+
+SOURCE = Source("longtail", load_longtail)

@@ -9,10 +9,11 @@ import numpy as np
 
 from memfluence.datasets.dataset import Dataset, from_arrays
 from memfluence.datasets.files import folder_with
+from memfluence.datasets.spec import Source
 from memfluence.errors import DatasetError
 from memfluence.npzfiles import DEFLATE_LIMIT, Readable, read_promised
 
-__all__ = ["load_mnist"]
+__all__ = ["SOURCE"]
 
 _UNSIGNED_BYTES = 0x08
 
@@ -79,3 +80,6 @@ def _parse(stream: Readable, dimensions: int, most_bytes: int, path: Path, name:
         f"{name}: the header of {path} claims {' x '.join(map(str, shape))} = {promised} bytes,"
         f" but the file holds {held}; fetch the file again."
     )
+
+
+SOURCE = Source("mnist:DIR", load_mnist, "path")

@@ -4,12 +4,11 @@ from pathlib import Path
 
 from memfluence.datasets.dataset import Dataset, from_arrays
 from memfluence.datasets.files import require_file
+from memfluence.datasets.spec import Source
 from memfluence.errors import DatasetError
 from memfluence.npzfiles import open_npz
 
-__all__ = ["OPTIONS", "load_npz"]
-
-OPTIONS = {"range": str}  # lowest and highest value of an input, as 0,16
+__all__ = ["SOURCE"]
 
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
 
@@ -44,3 +43,6 @@ def _two_numbers(text: str, name: str) -> tuple[float, float]:
             f"{name}: the option 'range' must be the lowest and the highest value, as 0,16; got {text!r}."
         ) from None
     return low, high
+
+
+SOURCE = Source("npz:FILE", load_npz, "path")

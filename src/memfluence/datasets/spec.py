@@ -1,10 +1,12 @@
 """The text that names a dataset: `scheme`, `scheme:place`, and options as in `longtail?n_train=60&flip=0.1`."""
 
 import difflib
+import inspect
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from types import NoneType
+from typing import Any, Literal, get_args, get_type_hints
 from urllib.parse import quote, unquote
 
 from memfluence.datasets.dataset import Dataset
@@ -32,9 +34,21 @@ class Source:
     """One kind of dataset: how it is written, what loads it, which options it takes."""
 
     form: str  # for messages: "npz:FILE"
-    load: Callable[..., Dataset]  # load([place,] name, **options)
+    load: Callable[..., Dataset]  # load([place,] name, *, ...): its keywords are the options
     place: Literal["none", "path", "text"] = "none"
-    options: Mapping[str, Callable[[str], Any]] = field(default_factory=dict)  # what reads each
+    also: Callable[..., Any] | None = None  # a function whose keywords are options, too
+
+    @property
+    def options(self) -> dict[str, Callable[[str], Any]]:
+        """What reads the text of each option, by its annotation in the loader's signature."""
+        found: dict[str, Callable[[str], Any]] = {}
+        for function in filter(None, (self.load, self.also)):
+            hints = get_type_hints(function)
+            for name, parameter in inspect.signature(function).parameters.items():
+                if parameter.kind is parameter.KEYWORD_ONLY:
+                    kind = next(one for one in (get_args(hints[name]) or (hints[name],)) if one is not NoneType)
+                    found[name] = true_or_false if kind is bool else kind
+        return found
 
 
 def split_spec(spec: str) -> tuple[str, str, dict[str, str]]:
