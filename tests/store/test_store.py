@@ -16,6 +16,7 @@ from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError, S
 from memfluence.records import Failure, Kind, Outcome
 from memfluence.store import SegmentWriter, TrialStore, _files
 from memfluence.store.bits import pack, unpack
+from power_cuts import recorded
 from small_world import SmallWorld
 from upkeep.planned_world import PlannedWorld
 
@@ -299,6 +300,40 @@ def test_half_written_files_of_dead_processes_are_cleaned(tmp_path: Path, world:
     assert not stale.exists()
     assert alive.exists()
     assert elsewhere.exists()
+
+
+@pytest.mark.parametrize("model", ["strict", "ordered"])
+def test_what_was_stored_survives_a_power_cut(tmp_path: Path, world: SmallWorld, model: str) -> None:
+    """Wherever the run is: every directory that was made for it is on the disk before a trial counts as stored."""
+    (tmp_path / "there").mkdir()
+    with recorded(tmp_path / "there") as tape:
+        store = world.create(tmp_path / "there" / "new" / "newer" / "run")
+        for number in range(3):
+            store.write([world.outcome(number)])
+            tape.note(number)
+        store.write_failure(Failure(7, "ValueError: no"))
+        tape.note(7)
+    cuts = list(tape.cuts(model))
+    assert len(cuts) > 10
+    for cut in cuts:
+        cut.write(tmp_path / "after")
+        there: set[int] = set()
+        if (tmp_path / "after" / "new" / "newer" / "run" / "run.json").exists():
+            after = TrialStore.open(tmp_path / "after" / "new" / "newer" / "run")
+            there = {*after.scan().numbers.tolist(), *after.failures()}
+            assert after.scan().damaged == ()
+        assert there >= set(cut.notes)
+
+
+def test_a_directory_that_another_process_made_is_synced_too(tmp_path: Path, world: SmallWorld) -> None:
+    """It may have been killed before it could."""
+    (tmp_path / "there").mkdir()
+    with recorded(tmp_path / "there") as tape:
+        (tmp_path / "there" / "run").mkdir()
+        world.create(tmp_path / "there" / "run").write([world.outcome(0)])
+        tape.note("stored")
+    for cut in tape.cuts("strict"):
+        assert not cut.notes or any("/trials/" in path for path in cut.files)
 
 
 def _write_many(path: str, first: int) -> None:

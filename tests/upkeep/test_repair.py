@@ -9,6 +9,7 @@ import pytest
 
 import memfluence as mf
 from memfluence.store import TrialStore, unpack
+from power_cuts import recorded
 from upkeep.kills import killed_everywhere
 from upkeep.planned_world import PlannedWorld, all_files, with_one_bit_changed
 
@@ -107,6 +108,34 @@ def test_killed_at_every_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert mf.repair(run).missing == AGAIN
         assert mf.verify(run).is_clean
     assert ends > 20
+
+
+@pytest.mark.parametrize("model", ["strict", "ordered"])
+def test_a_power_cut_at_every_moment(tmp_path: Path, model: str) -> None:
+    """The record that counts is there in every state, and what was said to be set aside does not come back."""
+    world = PlannedWorld()
+    (tmp_path / "there").mkdir()
+    store = world.filled(tmp_path / "there" / "run")
+    first = world.outcome(5)
+    for finished in (1.0, 2.0):
+        store.write([world.outcome(5, test_correct=~first.test_correct, finished=finished), world.outcome(6)])
+    store.write([world.outcome(7, mask=with_one_bit_changed(world.outcome(7).mask)), world.outcome(8)])
+    with recorded(tmp_path / "there") as tape:
+        done = mf.repair(store.path)
+        tape.note("mended")
+    assert len(done.set_aside) == 3
+    cuts = list(tape.cuts(model))
+    assert len(cuts) > 10
+    run = tmp_path / "after" / "run"
+    for cut in cuts:
+        cut.write(tmp_path / "after")
+        found = mf.verify(run)
+        assert found.trials == 12
+        assert found.is_clean or not cut.notes
+        assert mf.repair(run).missing == ()
+        found = mf.verify(run)
+        assert (found.trials, found.is_clean) == (12, True)
+        assert (unpack(TrialStore.open(run).read()[0].test_correct[5], world.n_test) == first.test_correct).all()
 
 
 def _readable(run: Path) -> list[str]:

@@ -5,13 +5,21 @@ import os
 import socket
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from memfluence.errors import InputError, StoreError
 from memfluence.store.locations import refuse_uri
 
-__all__ = ["PARTIAL_PREFIX", "file_errors", "publish", "remove_stale_partials", "write_whole"]
+__all__ = [
+    "PARTIAL_PREFIX",
+    "file_errors",
+    "make_directory",
+    "move_file",
+    "publish",
+    "remove_stale_partials",
+    "write_whole",
+]
 
 PARTIAL_PREFIX = ".partial-"
 _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -57,8 +65,30 @@ def write_whole(path: Path, content: bytes) -> None:
     if refuse_uri(path).is_dir():
         raise InputError(f"{path} is a directory; name a file.")
     with file_errors(f"writing {path}"):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(path.parent)
     publish(path, content, replace=True)
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory, and those above it that are missing, so that a power cut does not take them away again.
+
+    A name is on the disk when the directory that it stands in is synced. That of a directory that is there already is
+    synced, too: the process that made it may have been killed before it could.
+    """
+    made = [path]
+    while not made[-1].parent.is_dir():
+        made.append(made[-1].parent)
+    for directory in reversed(made):
+        directory.mkdir(exist_ok=True)
+        with suppress(PermissionError):  # one may be allowed to write where one may not read
+            _sync_directory(directory.parent)
+
+
+def move_file(path: Path, to: Path) -> None:
+    """Rename a file; a power cut does not take it back, and at no moment is there no such file."""
+    path.rename(to)
+    _sync_directory(to.parent)
+    _sync_directory(path.parent)
 
 
 def _partials_of_this_host() -> str:

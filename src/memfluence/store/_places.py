@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from memfluence.store._arrow import read_bytes
-from memfluence.store._files import file_errors, publish, remove_stale_partials
+from memfluence.store._files import file_errors, make_directory, move_file, publish, remove_stale_partials
 from memfluence.store.locations import Location, Uri
 
 __all__ = ["Place", "place_of"]
@@ -47,9 +47,10 @@ class Place(Protocol):
         """Raise if the directory cannot be there for a reason of its own, such as a bucket that does not exist."""
 
     def make(self, directory: Any) -> None:
-        """Make a directory, where there is such a thing."""
+        """Make a directory for good, where there is such a thing."""
 
-    def move(self, path: Any, to: Any) -> None: ...
+    def move(self, path: Any, to: Any) -> None:
+        """Give a file another name for good."""
 
     def remove(self, path: Any, patience: float | None = None) -> None:
         """Delete a file; that it is gone already is fine."""
@@ -91,10 +92,10 @@ class LocalPlace:
 
     def make(self, directory: Path) -> None:
         with file_errors(f"creating {directory}"):
-            directory.mkdir(parents=True, exist_ok=True)
+            make_directory(directory)
 
     def move(self, path: Path, to: Path) -> None:
-        path.rename(to)
+        move_file(path, to)
 
     def remove(self, path: Path, patience: float | None = None) -> None:
         path.unlink(missing_ok=True)

@@ -130,10 +130,11 @@ class StoreUpkeep:
         condemned and is gone by now is forgotten.
         """
         there = self._condemned().intersection(path.name for path in self._segment_paths())
-        if condemned := sorted({*there, *names}):
+        condemned = sorted({*there, *names})
+        if condemned or self._place.is_file(self._condemned_file):
             self._place.make(self.path / "damaged")
             self._place.publish(self._condemned_file, json.dumps(condemned).encode(), replace=True)
-        else:
+        if not condemned:  # that nobody is, is on the disk; so it may come back
             self._place.remove(self._condemned_file)
 
     def _condemned(self) -> set[str]:

@@ -97,8 +97,8 @@ class TrialStore(StoreUpkeep):
             not name.startswith(".") for part in ("trials", "checkpoints") for name in place.names(directory / part)
         )
         if is_new or may_change:
-            for part in ("trials", "failures"):
-                place.make(directory / part)
+            for made in (directory, directory / "trials", directory / "failures"):
+                place.make(made)
             name = write_examples(directory, y_train, y_test, train_ids, test_ids, groups)
             complete = replace(info, dataset={**info.dataset, "examples": name})
             if not write_run_file(directory, complete, replace_existing=False) and may_change:
