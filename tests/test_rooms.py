@@ -29,22 +29,17 @@ ROOMS: dict[str, set[str]] = {
     "findings": FOUNDATION | {"estimators"},
     "progress": {"engines"},
     "sharding": {"errors"},
-    "scanning": FOUNDATION | {"engines", "estimators"},
     "running": FOUNDATION | {"datasets", "designs", "learners", "store", "engines", "progress"},
     "planning": FOUNDATION | {"datasets", "designs", "learners", "store", "engines", "running"},
-    "run_progress": set(),
-    "run_findings": FOUNDATION | {"store", "estimators", "findings"},
     "runs": FOUNDATION
     | {
         "datasets",
         "store",
         "estimators",
         "findings",
-        "run_findings",
-        "run_progress",
+        "engines",
         "report",
-    },  # `Run.report` opens the last room
-    "run_values": FOUNDATION | {"store", "estimators", "runs"},
+    },  # methods of `Run` that show something open the last room
     "experiments": FOUNDATION
     | {"datasets", "learners", "store", "engines", "estimators", "findings", "progress", "running", "runs"},
     "exchange": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
@@ -59,8 +54,6 @@ ROOMS: dict[str, set[str]] = {
         "running",
         "planning",
         "runs",
-        "run_values",
-        "scanning",
         "sharding",
         "exchange",
         "report",
@@ -77,8 +70,6 @@ ROOMS: dict[str, set[str]] = {
         "learners",
         "planning",
         "runs",
-        "run_values",
-        "scanning",
         "upkeep",
     },
     "__main__": {"cli"},

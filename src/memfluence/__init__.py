@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from memfluence.experiments.reproduce import reproduce
     from memfluence.learners.networks import network
     from memfluence.planning import plan
-    from memfluence.run_values import c_scores, datamodels, judge, profile, values
     from memfluence.runs import Run
     from memfluence.runs import open_run as open
-    from memfluence.scanning import scan_on_ray
+    from memfluence.runs.scanning import scan_on_ray
+    from memfluence.runs.values import c_scores, datamodels, judge, profile, values
     from memfluence.upkeep import compact, merge, repair, verify
 
 __version__ = "0.1.0"
@@ -66,26 +66,26 @@ _HOMES = {
     "MemfluenceError": "errors",
     "MemfluenceWarning": "errors",
     "Run": "runs",
-    "c_scores": "run_values",
+    "c_scores": "runs.values",
     "compact": "upkeep",
     "compare": "exchange",
-    "datamodels": "run_values",
+    "datamodels": "runs.values",
     "experiment": "experiments.doing",
     "export_for": "exchange",
     "export_published": "exchange",
     "export_trials": "exchange",
     "import_trials": "exchange",
-    "judge": "run_values",
+    "judge": "runs.values",
     "merge": "upkeep",
     "network": "learners.networks",
     "open": "runs",
     "plan": "planning",
-    "profile": "run_values",
+    "profile": "runs.values",
     "repair": "upkeep",
     "reproduce": "experiments.reproduce",
     "run": "api",
-    "scan_on_ray": "scanning",
-    "values": "run_values",
+    "scan_on_ray": "runs.scanning",
+    "values": "runs.values",
     "verify": "upkeep",
 }
 

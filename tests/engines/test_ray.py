@@ -16,9 +16,8 @@ import memfluence as mf
 from engines import test_long_trials
 from engines.commands import DATA, LEARNER, command, memfluence, start
 from engines.ray_cluster import SmallCluster, wait_for_segments
-from memfluence import scanning
 from memfluence.exchange import write_table
-from memfluence.runs import open_run
+from memfluence.runs import open_run, scanning
 from memfluence.seeding import integer_seed
 
 SMALL = ["run", DATA, "--learner", "learner.py:learn", "--trials", "24", "--seed", "4"]

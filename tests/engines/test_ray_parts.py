@@ -17,7 +17,7 @@ from memfluence.engines import Event, Note
 from memfluence.engines._ray_cluster import _check_reachable, gpus_and_device, places
 from memfluence.engines._ray_worker import Mailbox, Parcel, _check_run
 from memfluence.errors import EngineError, InputError
-from memfluence.scanning import tiles
+from memfluence.runs.scanning import tiles
 
 
 def cluster(*nodes: dict[str, float], dead: int = 0) -> Any:

@@ -38,9 +38,9 @@ def judge(
     json: JsonOption = False,
 ) -> None:
     """Judge attribution scores by retraining: do they predict outcomes, name who matters, rank as influence does?"""
-    from memfluence.run_values import chosen_outcome
-    from memfluence.run_values import judge as judge_run
     from memfluence.runs import open_run
+    from memfluence.runs.values import chosen_outcome
+    from memfluence.runs.values import judge as judge_run
 
     if len({str(path) for path in scores}) != len(scores):
         raise InputError("The same scores were given twice; name each file once.")

@@ -105,7 +105,7 @@ def _scan(engine: str | None, address: str | None, device: str) -> Iterator[dict
     if engine is None:
         yield {"device": device}
         return
-    from memfluence.scanning import scan_on_ray
+    from memfluence.runs.scanning import scan_on_ray
 
     with scan_on_ray(address, device=device) as scan:
         yield {"scan": scan}

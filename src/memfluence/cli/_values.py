@@ -44,8 +44,8 @@ def values(
     0.5, Shapley values one with --design uniform, C-scores one with any other design and one or several keep fractions.
     """
     from memfluence.exchange import rows, write_table
-    from memfluence.run_values import c_score_columns, value_columns
     from memfluence.runs import open_run
+    from memfluence.runs.values import c_score_columns, value_columns
 
     opened = open_run(run, memory=memory)
     if kind == "c-score":
@@ -95,8 +95,8 @@ def profile(
 ) -> None:
     """Who helps and who harms one test example: all influences on it, with their errors."""
     from memfluence.exchange import rows, write_table
-    from memfluence.run_values import clear_by_chance, profile_columns
     from memfluence.runs import open_run
+    from memfluence.runs.values import clear_by_chance, profile_columns
 
     opened = open_run(run, memory=memory)
     columns = profile_columns(opened, test, outcome=outcome, keep=keep)
@@ -148,9 +148,9 @@ def datamodels(
 ) -> None:
     """Predict outcomes of test examples from which training examples were kept (sparse linear models)."""
     from memfluence.exchange import write_table
-    from memfluence.run_values import chosen_outcome
-    from memfluence.run_values import datamodels as fit
     from memfluence.runs import open_run
+    from memfluence.runs.values import chosen_outcome
+    from memfluence.runs.values import datamodels as fit
 
     if out is not None and out.suffix != ".npz":
         raise InputError(f"{out} must end in .npz, which holds the matrix of weights.")

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from memfluence.run_progress import LATE, summary
+from memfluence.runs.status import LATE, summary
 
 
 def details(host: list[str], process: list[int], finished: list[float]) -> dict[str, np.ndarray]:

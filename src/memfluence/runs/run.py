@@ -27,8 +27,8 @@ from memfluence.estimators import (
     memorization,
 )
 from memfluence.records import Trials
-from memfluence.run_findings import RunFindings
-from memfluence.run_progress import summary
+from memfluence.runs._findings import RunFindings
+from memfluence.runs.status import summary
 from memfluence.store import INDEXED, Location, RunInfo, TrialStore, folder_for
 
 if TYPE_CHECKING:

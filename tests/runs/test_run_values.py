@@ -12,7 +12,7 @@ import memfluence as mf
 from memfluence.cli import main
 from memfluence.errors import InputError
 from memfluence.estimators.intervals import difference
-from memfluence.run_values import clear_by_chance
+from memfluence.runs.values import clear_by_chance
 
 DATA = "longtail?n_train=40&n_test=30&n_classes=3&seed=1"
 

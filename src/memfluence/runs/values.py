@@ -31,7 +31,7 @@ from memfluence.estimators import c_scores as estimate_c_scores
 from memfluence.estimators import datamodels as fit_datamodels
 from memfluence.npzfiles import is_npy, open_npz, read_npy
 from memfluence.records import Trials
-from memfluence.runs import Run
+from memfluence.runs.run import Run
 from memfluence.seeding import generator
 from memfluence.store import unpack
 
