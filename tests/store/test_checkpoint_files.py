@@ -11,7 +11,7 @@ import pytest
 
 from memfluence.errors import RunMismatchError
 from memfluence.store import CheckpointFiles, TrialStore
-from memfluence.store._files import _partials_of_this_host
+from memfluence.store._files import _name_of_partial
 from small_world import SmallWorld
 
 MADE_WITH = {"torch": "2.13.0", "device": "cpu"}
@@ -141,7 +141,7 @@ def test_the_half_written_are_deleted_and_the_readers_see_nothing(
     store.write([world.outcome(0)])
     before = store.read()[0].numbers.tolist()
     files.save(3, MADE_WITH, CONTENT, 0.4)
-    partial = store.path / "checkpoints" / f"{_partials_of_this_host()}999999999-abc"
+    partial = store.path / "checkpoints" / _name_of_partial().replace(f"-{os.getpid()}-", "-999999999-")
     partial.write_bytes(CONTENT)
     assert store.read()[0].numbers.tolist() == before
     assert TrialStore.open(store.path).scan().numbers.tolist() == before

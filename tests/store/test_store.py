@@ -5,6 +5,7 @@ import errno
 import json
 import multiprocessing
 import os
+import socket
 from pathlib import Path
 
 import numpy as np
@@ -284,22 +285,59 @@ def test_failures_are_kept_until_the_trial_is_done(tmp_path: Path, world: SmallW
     assert list(store.failures()) == [2, 4]
 
 
-def test_half_written_files_of_dead_processes_are_cleaned(tmp_path: Path, world: SmallWorld) -> None:
+def test_half_written_files_are_cleaned_when_it_is_sure_that_nobody_writes_them(
+    tmp_path: Path, world: SmallWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = world.create(tmp_path / "run")
-    prefix = _files._partials_of_this_host()
+    mine = _files._name_of_partial()
+    head, pid, began, tail = mine.rsplit("-", 3)
+    assert int(pid) == os.getpid()
     dead = multiprocessing.get_context("spawn").Process(target=int)
     dead.start()
     dead.join()
-    stale = tmp_path / "run" / "trials" / f"{prefix}{dead.pid}-abc"
-    alive = tmp_path / "run" / "trials" / f"{prefix}{os.getpid()}-abc"
-    elsewhere = tmp_path / "run" / "trials" / ".partial-another_host-1-abc"
-    for path in (stale, alive, elsewhere):
-        path.write_bytes(b"half")
+    another = ".partial-0123456789abcdef"  # of which this machine cannot know who is running
+    names = {
+        "alive": mine,
+        "dead": f"{head}-{dead.pid}-{began}-{tail}",
+        "its number is another's now": f"{head}-{pid}-{int(began) - 1}-{tail}",
+        "elsewhere": f"{another}-{dead.pid}-{began}-{tail}",
+        "elsewhere, long ago": f"{another}-{dead.pid}-{began}-{tail[::-1]}",
+        "of an older version": f".partial-{socket.gethostname()}-{dead.pid}-{tail}",
+        "of an older version, long ago": f".partial-{socket.gethostname()}-{dead.pid}-{tail[::-1]}",
+    }
+    for what, name in names.items():
+        (tmp_path / "run" / "trials" / name).write_bytes(b"half")
+        if "long ago" in what:
+            os.utime(tmp_path / "run" / "trials" / name, (1.0, 1.0))
     assert store.scan().numbers.tolist() == []
     store.clean()
-    assert not stale.exists()
-    assert alive.exists()
-    assert elsewhere.exists()
+    left = {what for what, name in names.items() if (tmp_path / "run" / "trials" / name).exists()}
+    assert left == {"alive", "elsewhere", "of an older version"}
+    monkeypatch.setattr(_files, "_this_system", lambda: "unknown")
+    (tmp_path / "run" / "trials" / f".partial-unknown-{dead.pid}-0-{tail}").write_bytes(b"half")
+    store.clean()
+    assert (tmp_path / "run" / "trials" / f".partial-unknown-{dead.pid}-0-{tail}").exists()
+
+
+@pytest.mark.parametrize("replace", [True, False])
+def test_a_file_whose_half_was_taken_away_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replace: bool
+) -> None:
+    """By an older version on a host of the same name, or by a person."""
+    real, taken = os.fsync, []
+
+    def taking(descriptor: int) -> None:
+        real(descriptor)
+        for partial in tmp_path.glob(".partial-*") if len(taken) < 2 else ():
+            partial.unlink()
+            taken.append(partial)
+
+    monkeypatch.setattr(_files.os, "fsync", taking)
+    assert _files.publish(tmp_path / "file", b"whole", replace=replace)
+    assert len(taken) == 2
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"file": b"whole"}
+    with pytest.raises(StoreError, match="Failed writing"):
+        _files.publish(tmp_path / "no directory" / "file", b"whole", replace=replace)
 
 
 @pytest.mark.parametrize("model", ["strict", "ordered"])

@@ -1,11 +1,14 @@
 """Files that appear whole or not at all, and errors of the file system in words."""
 
 import errno
+import hashlib
 import os
-import socket
+import re
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 from memfluence.errors import InputError, StoreError
@@ -22,6 +25,9 @@ __all__ = [
 ]
 
 PARTIAL_PREFIX = ".partial-"
+_WRITER = re.compile(rf"{re.escape(PARTIAL_PREFIX)}([0-9a-f]{{16}})-(\d+)-(\d+)-[0-9a-f]{{32}}")
+_ABANDONED = 86400.0  # seconds; writing a file takes seconds, and clocks of two machines may be hours apart
+_ATTEMPTS = 3
 _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -29,31 +35,39 @@ def publish(path: Path, content: bytes, *, replace: bool) -> bool:
     """Write `content` to `path` so that a reader sees all of it or nothing, even across a power cut.
 
     Unique temporary name in the same directory, fsync, rename, fsync of the directory. With `replace` false an existing
-    file wins and the answer is False: of several processes that publish one name, exactly one gets True.
+    file wins and the answer is False: of several processes that publish one name, exactly one gets True. If somebody
+    takes the temporary file away meanwhile, it is written again.
     """
-    partial = path.with_name(f"{_partials_of_this_host()}{os.getpid()}-{uuid.uuid4().hex}")
     with file_errors(f"writing {path}"):
-        try:
-            with partial.open("xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            if replace:
-                partial.replace(path)
-            else:
-                try:
-                    os.link(partial, path)  # unlike rename, refuses to replace
-                except FileExistsError:
+        for _ in range(_ATTEMPTS - 1):
+            with suppress(FileNotFoundError):
+                return _publish(path, content, replace)
+        return _publish(path, content, replace)
+
+
+def _publish(path: Path, content: bytes, replace: bool) -> bool:
+    partial = path.with_name(_name_of_partial())
+    try:
+        with partial.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            partial.replace(path)
+        else:
+            try:
+                os.link(partial, path)  # unlike rename, refuses to replace
+            except FileExistsError:
+                return False
+            except OSError as error:
+                if error.errno not in _NO_HARD_LINKS:
+                    raise
+                if path.exists():
                     return False
-                except OSError as error:
-                    if error.errno not in _NO_HARD_LINKS:
-                        raise
-                    if path.exists():
-                        return False
-                    partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
-        _sync_directory(path.parent)
+                partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    _sync_directory(path.parent)
     return True
 
 
@@ -91,11 +105,6 @@ def move_file(path: Path, to: Path) -> None:
     _sync_directory(path.parent)
 
 
-def _partials_of_this_host() -> str:
-    host = "".join(letter if letter.isalnum() else "_" for letter in socket.gethostname())
-    return f"{PARTIAL_PREFIX}{host}-"
-
-
 def _sync_directory(directory: Path) -> None:
     descriptor = os.open(directory, os.O_RDONLY)
     try:
@@ -104,23 +113,68 @@ def _sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+def _name_of_partial() -> str:
+    """A name that says who writes the file: the system that runs here, the process's number and when it began."""
+    return f"{PARTIAL_PREFIX}{_this_system()}-{os.getpid()}-{_began(os.getpid())}-{uuid.uuid4().hex}"
+
+
+@cache
+def _this_system() -> str:
+    """16 hex digits for the system and its processes, in which a number means one process; "unknown" where not told.
+
+    Names of hosts do not do: two hosts may have the same one, and containers share that of their host. What is asked
+    for is the machine, its present boot, and the set of processes that is seen from here.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text()
+        processes = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return "unknown"
+    machine = Path("/etc/machine-id")
+    names = [machine.read_text() if machine.is_file() else "", boot, processes]
+    return hashlib.blake2b("\n".join(names).encode(), digest_size=8).hexdigest()
+
+
+def _began(pid: int) -> int:
+    """When a process began, in the system's ticks; 0 where that is not told."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
 def remove_stale_partials(directory: Path) -> None:
-    """Delete what processes of this machine left half-written when they were killed."""
-    prefix = _partials_of_this_host()
-    for partial in directory.glob(f"{prefix}*"):
-        pid = partial.name.removeprefix(prefix).partition("-")[0]
-        if pid.isdigit() and not _is_running(int(pid)):
+    """Delete what processes left half-written when they were killed.
+
+    Of processes of this system it is known that they are gone. Of all others (another machine, a container, this
+    machine before it was started anew) nothing is known, so their files have to be a day old.
+    """
+    for partial in directory.glob(f"{PARTIAL_PREFIX}*"):
+        writer = _WRITER.fullmatch(partial.name)
+        if writer and writer[1] == _this_system():
+            is_stale = not _is_running(int(writer[2]), int(writer[3]))
+        else:
+            is_stale = _age(partial) > _ABANDONED
+        if is_stale:
             partial.unlink(missing_ok=True)
 
 
-def _is_running(pid: int) -> bool:
+def _age(path: Path) -> float:
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _is_running(pid: int, began: int) -> bool:
+    """Whether that process is there, and not another one that got its number."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
-        return True
-    return True
+        pass
+    return began == 0 or _began(pid) in (0, began)
 
 
 @contextmanager

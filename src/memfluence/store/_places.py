@@ -56,7 +56,7 @@ class Place(Protocol):
         """Delete a file; that it is gone already is fine."""
 
     def clean(self, directory: Any) -> None:
-        """Delete what processes of this machine left half-written."""
+        """Delete what processes that are gone left half-written."""
 
 
 class LocalPlace:
