@@ -305,11 +305,10 @@ in which a command is started. Each says that it runs, in whichever process, and
 Python puts the current directory first for `python -c` and `python -m`, by which multiprocessing and joblib start
 processes, and Ray gives its workers the driver's; those that engines start have a safe path (`PYTHONSAFEPATH`), and
 then the path of the process that started them. A learner's file (`--learner file.py:name`) adds its own folder at the
-end of the path where it is loaded, a learner's module the current directory if it lies there and is not installed.
-Type `memfluence`, or
-`python -P -m memfluence`: `python -m memfluence` is Python's own way to run what lies in the current directory. What a
-learner starts itself is the learner's: with one worker, its own `multiprocessing.get_context("spawn")` is as Python
-makes it.
+end of the path where it is loaded, a learner's module the current directory if it lies there and is not installed. Type
+`memfluence`, or `python -P -m memfluence`: `python -m memfluence` is Python's own way to run what lies in the current
+directory. What a learner starts itself is the learner's: with one worker, its own
+`multiprocessing.get_context("spawn")` is as Python makes it.
 """
 
 

@@ -15,7 +15,7 @@ FOUNDATION = {"errors", "seeding", "records", "npzfiles", "paper", "drawing", "w
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "seeding": set(),
-    "records": {"seeding"},
+    "records": {"errors", "seeding"},
     "npzfiles": {"errors"},
     "paper": {"errors"},
     "drawing": set(),
@@ -27,7 +27,7 @@ ROOMS: dict[str, set[str]] = {
     "engines": FOUNDATION | {"datasets", "designs", "learners", "store"},
     "estimators": FOUNDATION | {"store"},
     "findings": FOUNDATION | {"estimators"},
-    "progress": {"engines"},
+    "progress": {"engines", "errors"},
     "sharding": {"errors"},
     "running": FOUNDATION | {"datasets", "designs", "learners", "store", "engines", "progress"},
     "planning": FOUNDATION | {"datasets", "designs", "learners", "store", "engines", "running"},

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from memfluence.engines.events import Event, Note, PartWay, TrialDone, TrialFailed, WorkerLost
+from memfluence.errors import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,7 +63,7 @@ class Progress:
             self._bar = _Bar(self._console, total, done)
 
     def note(self, message: str) -> None:
-        self._console.print(message, markup=False, soft_wrap=True)
+        self._console.print(one_line(message), markup=False, soft_wrap=True)
 
     def event(self, event: Event) -> None:
         if isinstance(event, TrialDone):

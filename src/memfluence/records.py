@@ -13,10 +13,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from memfluence.errors import one_line
 from memfluence.seeding import Stream, generator, integer_seed
 
 __all__ = [
     "EXTRA_COLUMNS",
+    "LONGEST_MESSAGE",
+    "LONGEST_TRACEBACK",
     "Failure",
     "Kind",
     "Outcome",
@@ -27,6 +30,9 @@ __all__ = [
     "canonical_json",
     "digest",
 ]
+
+LONGEST_MESSAGE = 2_000  # letters of an error that are kept; some libraries raise pages
+LONGEST_TRACEBACK = 20_000
 
 # Columns a run may record beside correctness, and how each value is stored.
 EXTRA_COLUMNS: dict[str, tuple[str, ...]] = {
@@ -39,6 +45,14 @@ EXTRA_COLUMNS: dict[str, tuple[str, ...]] = {
 def canonical_json(value: Any) -> str:
     """One text per value: sorted keys, no spaces, no NaN."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _bounded(text: str, longest: int) -> str:
+    """A long text's beginning and end; lone surrogates, as in names of files that are not UTF-8, spelled out."""
+    if len(text) > longest:
+        half = longest // 2
+        text = f"{text[:half]} [... {len(text) - 2 * half:,} letters ...] {text[-half:]}"
+    return text.encode(errors="backslashreplace").decode()
 
 
 def digest(value: Any) -> str:
@@ -128,16 +142,20 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Failure:
-    """A trial whose learner raised."""
+    """A trial whose learner raised. Its texts are Unicode of bounded length, whatever was raised."""
 
     trial: int
     message: str
     traceback: str = ""
 
+    def __post_init__(self) -> None:
+        for name, longest in (("message", LONGEST_MESSAGE), ("traceback", LONGEST_TRACEBACK)):
+            object.__setattr__(self, name, _bounded(getattr(self, name), longest))
+
     @property
     def summary(self) -> str:
-        """The message on one line of bounded length; some libraries raise pages."""
-        line = " ".join(self.message.split())
+        """The message on one line of bounded length that a terminal shows and does not obey."""
+        line = one_line(" ".join(self.message.split()))
         return line if len(line) <= 200 else f"{line[:197]}..."
 
 

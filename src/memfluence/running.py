@@ -21,7 +21,7 @@ from memfluence.engines import (
     installed_versions,
     uninterrupted,
 )
-from memfluence.errors import DesignError, InputError, Interrupted, MemfluenceWarning
+from memfluence.errors import DesignError, InputError, Interrupted, MemfluenceWarning, TrialsFailedError
 from memfluence.learners import Learner
 from memfluence.progress import ProgressListener, Silent
 from memfluence.records import EXTRA_COLUMNS, canonical_json
@@ -192,7 +192,19 @@ def run_trials(
         ) from None
     finally:
         listener.stop()
+    _check_accounted(store, {trial for group in pending for trial in group.wanted})
     return store
+
+
+def _check_accounted(store: TrialStore, wanted: set[int]) -> None:
+    """Each trial that was to be run is stored or has a note of its failure, whatever the engine believes."""
+    unstored = wanted - set(store.scan(indexed=True).numbers.tolist()) if wanted else wanted
+    if missing := sorted(unstored - set(store.failures())):
+        shown = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
+        raise TrialsFailedError(
+            f"{len(missing)} trial(s) ({shown}) are missing from {store.path} and nothing there says why; run the same"
+            " command to train them."
+        )
 
 
 def _note_other_versions(there: Mapping[str, str], here: Mapping[str, str]) -> None:

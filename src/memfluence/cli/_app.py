@@ -28,7 +28,7 @@ from memfluence.cli import (
     _upkeep,
     _values,
 )
-from memfluence.errors import Interrupted, MemfluenceError, MemfluenceWarning
+from memfluence.errors import Interrupted, MemfluenceError, MemfluenceWarning, one_line
 
 __all__ = ["app", "main"]
 
@@ -136,7 +136,7 @@ def _sentence(text: str) -> str:
 
 
 def _say(message: str) -> None:
-    print(f"memfluence: {message}", file=sys.stderr)
+    print(f"memfluence: {one_line(message)}", file=sys.stderr)
 
 
 def _interrupt(*_: object) -> NoReturn:
@@ -152,6 +152,7 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     if issubclass(category, MemfluenceWarning):
-        print(f"memfluence: note: {message}", file=sys.stderr)
+        print(f"memfluence: note: {one_line(str(message))}", file=sys.stderr)
     else:
-        print(f"{category.__name__}: {message} ({filename}:{lineno})", file=sys.stderr)
+        text = f"{category.__name__}: {message} ({filename}:{lineno})"
+        print("\n".join(map(one_line, text.splitlines())), file=sys.stderr)

@@ -29,7 +29,7 @@ from memfluence.cli._options import (
     settings,
 )
 from memfluence.cli._output import as_json, number, say, size, stdout_to_stderr, table
-from memfluence.errors import InputError, TrialsFailedError
+from memfluence.errors import InputError, TrialsFailedError, one_line
 
 __all__ = ["plan", "run"]
 
@@ -114,7 +114,7 @@ def run(
     )
     progress = None if quiet else Progress()
     for note in campaign.dataset.notes:
-        print(f"memfluence: note: {note}", file=sys.stderr)
+        print(f"memfluence: note: {one_line(note)}", file=sys.stderr)
     with stdout_to_stderr():  # what learners print is not our output
         store = run_trials(
             campaign,

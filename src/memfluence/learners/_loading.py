@@ -3,6 +3,7 @@
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -37,7 +38,7 @@ def _load_file(path: Path) -> ModuleType:
         raise LearnerError(
             f"the learner's file {path} cannot be read ({error.strerror}); give a path from {Path.cwd()} or a full one."
         ) from error
-    name = FILE_MODULE_PREFIX + hashlib.sha256(str(path).encode() + b"\0" + source).hexdigest()[:16]
+    name = FILE_MODULE_PREFIX + hashlib.sha256(os.fsencode(path) + b"\0" + source).hexdigest()[:16]
     if name in sys.modules:
         return sys.modules[name]
     module = ModuleType(name)

@@ -7,6 +7,7 @@ calling thread.
 
 import hashlib
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +24,7 @@ __all__ = ["ParquetContent", "as_array", "as_column", "content_digest", "read_by
 
 def read_bytes(path: Path) -> pa.Buffer:
     """A whole file, in memory that belongs to Arrow."""
-    with pa.OSFile(str(path)) as file:
+    with pa.OSFile(os.fsencode(path)) as file:
         return file.read_buffer()
 
 

@@ -5,6 +5,7 @@ locks, and no listing that knows at once what others have written (a segment tha
 again, with the same result).
 """
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
@@ -65,7 +66,7 @@ class LocalPlace:
     def read(self, path: Path, most: int | None = None) -> pa.Buffer:
         if most is None:
             return read_bytes(path)
-        with pa.OSFile(str(path)) as file:
+        with pa.OSFile(os.fsencode(path)) as file:
             return file.read_buffer(min(most, file.size()))  # it is allocated before it is read
 
     def read_all(self, paths: Iterable[Path], *, fresh: bool = False) -> Iterator[tuple[Path, Callable[[], pa.Buffer]]]:

@@ -68,7 +68,7 @@ def locate(given: str | Path | Uri) -> Location:
     """The place that a caller means: a path, or a URI such as s3://bucket/runs/digits."""
     match = None if isinstance(given, Uri) else _URI.fullmatch(str(given))
     if isinstance(given, Uri) or match is None or (not match["slash"] and isinstance(given, str)):
-        return given if isinstance(given, Uri) else Path(given)
+        return given if isinstance(given, Uri) else _directory(Path(given))
     scheme = match["scheme"].lower()
     if scheme == "file":
         if match["slash"] and not match["rest"].startswith("/"):
@@ -87,6 +87,18 @@ def locate(given: str | Path | Uri) -> Location:
     if (not authority and scheme in OBJECT_STORES) or not (authority or path) or {".", ".."} & set(path):
         raise InputError(f"{given} is no place for a run; write {scheme}://BUCKET/PATH, without . and .. in the path.")
     return Uri(f"{scheme}://{authority}", "/".join(path), query)
+
+
+def _directory(path: Path) -> Path:
+    """A directory under a name that commands which we suggest can be given as well."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise InputError(
+            f"The name {str(path)!a} is not UTF-8, so neither run.json nor any table could say it; name another"
+            " directory, or a link to this one."
+        ) from None
+    return path.absolute() if str(path).startswith("-") else path  # it would be taken for an option
 
 
 def folder_for(location: Location) -> Path:

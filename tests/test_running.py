@@ -1,0 +1,86 @@
+"""Nothing of a run is lost or unsaid: strange errors, trials without a word, directories that change."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import memfluence as mf
+from engines.commands import DATA, memfluence
+from memfluence.errors import TrialsFailedError
+from memfluence.records import LONGEST_MESSAGE, LONGEST_TRACEBACK, Failure
+from memfluence.store import TrialStore
+
+STRANGE = r"""
+def learn(x, y, seed):
+    if seed % 5 == 0:
+        raise ValueError("no file '\udcff' \x1b[2J\x9b2J" + "x" * 500_000)
+    most = int(y[0])
+    return lambda z: [most] * len(z)
+"""
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_an_error_that_is_no_text_is_a_failure_all_the_same(tmp_path: Path, workers: str) -> None:
+    (tmp_path / "strange.py").write_text(STRANGE)
+    line = ["run", DATA, "--trials", "12", "--learner", "strange.py:learn", "--workers", workers, "--out", "run"]
+    done = memfluence(*line, cwd=tmp_path, expect=1)
+    status = json.loads(memfluence("status", "run", "--json", cwd=tmp_path).stdout)
+    assert status["trials_failed"] > 0
+    assert status["trials"] + status["trials_failed"] == 12
+    assert f"{status['trials_failed']} trial(s) failed" in done.stderr
+    shown = done.stdout + done.stderr + memfluence("status", "run", cwd=tmp_path).stdout
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", shown), "a terminal would obey the learner's error"
+    assert "no file '\\udcff'" in shown
+    longest = max(path.stat().st_size for path in (tmp_path / "run" / "failures").iterdir())
+    assert longest < 2 * (LONGEST_MESSAGE + LONGEST_TRACEBACK)
+
+
+def test_notes_keep_both_ends_of_long_texts() -> None:
+    failure = Failure(3, "begins " + "m" * 10**6 + " ends", "begins " + "t" * 10**6 + " ends")
+    for text, longest in ((failure.message, LONGEST_MESSAGE), (failure.traceback, LONGEST_TRACEBACK)):
+        assert text.startswith("begins")
+        assert text.endswith("ends")
+        assert longest < len(text) < longest + 50
+    assert Failure(3, failure.message, "short").traceback == "short"
+
+
+def test_a_trial_that_is_neither_stored_nor_failed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Notes of failures that nobody can read: the trials are missing, and the run says so."""
+
+    def unlucky(x: np.ndarray, y: np.ndarray, seed: int) -> object:
+        raise ValueError("unlucky")
+
+    def lose(store: TrialStore, failure: Failure) -> None:
+        (store.path / "failures" / "lost.json").write_text("{")  # type: ignore[operator]
+
+    monkeypatch.setattr(TrialStore, "write_failure", lose)
+    with pytest.raises(
+        TrialsFailedError, match=r"^4 trial\(s\) \(0, 1, 2, 3\) are missing from .*run the same command"
+    ):
+        mf.run(DATA, learner=unlucky, trials=4, out=tmp_path / "run", progress=False)
+
+
+def test_a_directory_whose_name_is_not_utf_8_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    done = memfluence("run", DATA, "--trials", "2", "--out", "ab\udcff", cwd=tmp_path, expect=2)
+    assert done.stderr == (
+        "memfluence: The name 'ab\\udcff' is not UTF-8, so neither run.json nor any table could say it; name another"
+        " directory, or a link to this one.\n"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_within_a_directory_whose_name_is_not_utf_8(tmp_path: Path) -> None:
+    here = tmp_path / "ab\udcff"
+    here.mkdir()
+    memfluence("run", DATA, "--trials", "2", "--out", "run", cwd=here)
+    assert "2 of 2" in memfluence("status", "run", cwd=here).stdout
+
+
+def test_a_suggestion_does_not_take_a_directory_for_an_option(tmp_path: Path) -> None:
+    done = memfluence("run", DATA, "--trials", "2", "--out=-x", cwd=tmp_path)
+    suggested = done.stdout.partition("Next: memfluence report ")[2].split()[0]
+    assert suggested == str(tmp_path / "-x")
+    memfluence("report", suggested, cwd=tmp_path)
