@@ -163,6 +163,6 @@ def test_too_little_memory_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def refuse(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("memfluence.npzfiles.read_promised", refuse)
+    monkeypatch.setattr("memfluence.npzfiles._read_array", refuse)
     with pytest.raises(MemfluenceError, match="does not fit in memory"):
         read_all(path)

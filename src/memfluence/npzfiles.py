@@ -1,7 +1,7 @@
-"""Arrays in .npz and .npy files: written as bytes, and read from files that may be damaged or lie about their size.
+"""Arrays in .npz and .npy files, written as bytes and read without unpickling anything.
 
-NumPy's own reader allocates what a header claims and raises whatever its parts raise. Here memory grows with what the
-file holds, nothing is ever unpickled, and every fault is one sentence in the error class that the caller names.
+NumPy allocates what a header claims before it reads; here a header that claims other bytes than the file holds is
+refused first. Every fault is one sentence in the error class that the caller names.
 """
 
 import io
@@ -11,34 +11,25 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
 import numpy as np
 
-from memfluence.errors import MemfluenceError, shortened
+from memfluence.errors import MemfluenceError, one_line, shortened
 
-__all__ = ["DEFLATE_LIMIT", "NpzFile", "Readable", "is_npy", "npz_bytes", "open_npz", "read_npy", "read_promised"]
+__all__ = ["DEFLATE_LIMIT", "NpzFile", "is_npy", "npz_bytes", "open_npz", "read_npy"]
 
 DEFLATE_LIMIT = 1032  # no deflate stream (zip, gzip) expands by more than this
 
-_CHUNK = 1 << 20
-_LONGEST_HEADER = 1 << 16  # of an array; NumPy reads 10,000 letters of it at most
-_NPY_MAGIC = b"\x93NUMPY"
-_FAULTS = (  # what zipfile, zlib and NumPy raise on damaged bytes; BadZipFile is no ValueError, nor zlib.error
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    ValueError,
-    OverflowError,
-    EOFError,
-    RuntimeError,  # encrypted
-    NotImplementedError,
+_MAGIC = b"\x93NUMPY"
+_LONGEST_HEADER = 1 << 16  # NumPy reads 10,000 letters of it at most
+_DAMAGED = "the file is damaged, write it again."
+_FAULTS = (  # what zipfile, zlib and NumPy raise on damaged bytes
+    *(zipfile.BadZipFile, zlib.error, struct.error, ValueError, OverflowError, EOFError),
+    *(RuntimeError, NotImplementedError),  # encrypted
 )
-
-
-class Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
 
 
 class NpzFile:
@@ -58,17 +49,16 @@ class NpzFile:
         return f"{shown} and {more} more" if more > 0 else shown or "nothing"
 
     def read(self, name: str) -> np.ndarray:
-        """One array, allocated only as far as the file really holds it."""
+        """One array."""
         member = self._archive.getinfo(self._members[name])
-        expansion = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: DEFLATE_LIMIT}.get(member.compress_type)
-        if expansion is None:
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise self._error(
                 f"{self._title}: {name!r} uses an unusual compression; write the file with np.savez_compressed."
             )
-        if member.file_size > expansion * min(member.compress_size, self._bytes_on_disk):
+        if member.file_size > DEFLATE_LIMIT * min(member.compress_size, self._bytes_on_disk):
             raise self._error(
                 f"{self._title}: {name!r} claims {member.file_size} bytes, more than the file can hold"
-                f" ({member.compress_size} bytes stored); the file is damaged, write it again."
+                f" ({member.compress_size} bytes stored); {_DAMAGED}"
             )
         with _faults(self._error, self._title, repr(name)), self._archive.open(member) as stream:
             return _read_array(stream, member.file_size, self._error, self._title, repr(name))
@@ -102,7 +92,7 @@ def is_npy(path: Path) -> bool:
     """Whether the file begins as a single .npy array does."""
     try:
         with path.open("rb") as stream:
-            return stream.read(len(_NPY_MAGIC)) == _NPY_MAGIC
+            return stream.read(len(_MAGIC)) == _MAGIC
     except OSError:
         return False
 
@@ -114,24 +104,13 @@ def read_npy(path: Path, error: type[MemfluenceError], title: str | None = None)
         return _read_array(stream, path.stat().st_size, error, called, "the array")
 
 
-def read_promised(stream: Readable, promised: int) -> bytearray:
-    """What the stream holds, up to one byte more than `promised`; the caller compares the lengths."""
-    content = bytearray()
-    while len(content) <= promised:
-        chunk = stream.read(min(_CHUNK, promised + 1 - len(content)))
-        if not chunk:
-            break
-        content += chunk
-    return content
-
-
 @contextmanager
 def _faults(error: type[MemfluenceError], title: str, what: str) -> Iterator[None]:
     """Turn what reading `what` raises into the caller's error."""
     try:
         yield
     except _FAULTS as fault:
-        raise error(f"{title}: {what} cannot be read ({_line(fault)}); the file is damaged, write it again.") from fault
+        raise error(f"{title}: {what} cannot be read ({_line(fault)}); {_DAMAGED}") from fault
     except MemoryError as fault:
         raise error(f"{title}: {what} does not fit in memory; use a machine with more.") from fault
     except OSError as fault:
@@ -139,9 +118,7 @@ def _faults(error: type[MemfluenceError], title: str, what: str) -> Iterator[Non
 
 
 def _line(fault: Exception) -> str:
-    """What an exception says, on one line; it may quote the file."""
-    line = " ".join(str(fault).split()) or type(fault).__name__
-    return line if len(line) <= 150 else f"{line[:147]}..."
+    return f"{one_line(str(fault)) or type(fault).__name__:.150}"  # it may quote the file
 
 
 def _read_array(stream: IO[bytes], size: int, error: type[MemfluenceError], title: str, what: str) -> np.ndarray:
@@ -157,43 +134,28 @@ def _read_array(stream: IO[bytes], size: int, error: type[MemfluenceError], titl
     if min(shape, default=0) < 0 or promised != held or (elements and not dtype.itemsize):
         raise error(
             f"{title}: the header of {what} claims {shortened(shape)} of {dtype!s:.60}, {shortened(promised)} bytes,"
-            f" but the file holds {held}; the file is damaged, write it again."
+            f" but the file holds {held}; {_DAMAGED}"
         )
-    content = read_promised(stream, promised)
+    content = bytearray()
+    for chunk in iter(partial(stream.read, 1 << 20), b""):
+        content += chunk
     if len(content) != promised:
-        raise error(f"{title}: {what} ends after {len(content)} of {promised} bytes; write the file again.")
-    if dtype.kind == "U" and not _is_text(np.frombuffer(content, np.dtype(np.uint32).newbyteorder(dtype.byteorder))):
-        raise error(f"{title}: {what} holds texts that are not Unicode; the file is damaged, write it again.")
+        raise ValueError(f"it ends after {len(content)} of {promised} bytes")
+    if dtype.kind == "U":
+        content.decode("utf-32-be" if dtype.byteorder == ">" else "utf-32-le")  # a ValueError where they are no letters
     return np.ndarray(shape, dtype, buffer=content, order="F" if fortran_order else "C")
 
 
-def _is_text(codes: np.ndarray) -> bool:
-    """Whether these are letters: none beyond Unicode, and no halves of letters, of which no file can be written."""
-    return not ((codes > 0x10FFFF) | ((codes >= 0xD800) & (codes <= 0xDFFF))).any()
-
-
-class _HeaderOnly:
-    """A stream from which no more than a header is read, whatever length it claims."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-
-    def read(self, size: int) -> bytes:
-        if size > _LONGEST_HEADER:
-            raise ValueError(f"its header claims {size} bytes")
-        return self._stream.read(size)
-
-
 def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
-    head = _HeaderOnly(stream)
+    """Shape, order and type; no more is read than a header has."""
+    start = stream.read(len(_MAGIC) + 2)
+    width = {b"\1\0": 2, b"\2\0": 4}.get(start[len(_MAGIC) :], 0)
+    length = stream.read(width)
+    if not start.startswith(_MAGIC) or not width or int.from_bytes(length, "little") > _LONGEST_HEADER:
+        raise ValueError("no array of version 1.0 or 2.0 begins like this")
+    text = io.BytesIO(length + stream.read(int.from_bytes(length, "little")))
+    reader = np.lib.format.read_array_header_1_0 if width == 2 else np.lib.format.read_array_header_2_0
     try:
-        version = np.lib.format.read_magic(head)  # type: ignore[arg-type]
-        if version == (1, 0):
-            return np.lib.format.read_array_header_1_0(head)  # type: ignore[arg-type]
-        if version == (2, 0):
-            return np.lib.format.read_array_header_2_0(head)  # type: ignore[arg-type]
-    except OSError:
-        raise
+        return reader(text)
     except Exception as fault:  # NumPy lets out whatever Python's parser raises: TokenError, RecursionError, ...
         raise ValueError(f"no array begins like this: {_line(fault)}") from fault
-    raise ValueError(f"version {version} of the .npy format is not supported")

@@ -1,6 +1,7 @@
 """`mnist:DIR`: the four IDX files of MNIST and its relatives (Fashion-MNIST, KMNIST), gzipped or not."""
 
 import gzip
+import io
 import math
 import zlib
 from pathlib import Path
@@ -11,7 +12,7 @@ from memfluence.datasets.dataset import Dataset, from_arrays
 from memfluence.datasets.files import folder_with
 from memfluence.datasets.spec import Source
 from memfluence.errors import DatasetError
-from memfluence.npzfiles import DEFLATE_LIMIT, Readable, read_promised
+from memfluence.npzfiles import DEFLATE_LIMIT
 
 __all__ = ["SOURCE"]
 
@@ -59,7 +60,7 @@ def _read(path: Path, dimensions: int, name: str) -> np.ndarray:
         raise DatasetError(f"{name}: {path} cannot be read ({error}); fetch the file again.") from error
 
 
-def _parse(stream: Readable, dimensions: int, most_bytes: int, path: Path, name: str) -> np.ndarray:
+def _parse(stream: io.BufferedIOBase, dimensions: int, most_bytes: int, path: Path, name: str) -> np.ndarray:
     """The array behind an IDX header: two zero bytes, the type, the number of axes, then the size of each axis."""
     header = stream.read(4 + 4 * dimensions)
     if len(header) != 4 + 4 * dimensions or header[:4] != bytes((0, 0, _UNSIGNED_BYTES, dimensions)):
@@ -70,7 +71,7 @@ def _parse(stream: Readable, dimensions: int, most_bytes: int, path: Path, name:
     shape = tuple(int.from_bytes(header[at : at + 4], "big") for at in range(4, len(header), 4))
     promised = math.prod(shape)
     if promised + len(header) <= most_bytes:
-        content = read_promised(stream, promised)
+        content = bytearray(stream.read(promised + 1))
         if len(content) == promised:
             return np.ndarray(shape, np.uint8, buffer=content)
         held = "more" if len(content) > promised else f"only {len(content)}"
