@@ -3,14 +3,19 @@
 import dataclasses
 import multiprocessing
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
+import fsspec
 import numpy as np
 import pytest
+from fsspec.implementations.local import LocalFileSystem
 
-from memfluence.errors import InputError, RunMismatchError, UnreachableError
+import memfluence as mf
+from memfluence.errors import InputError, RunMismatchError, StoreError, UnreachableError
 from memfluence.records import Failure
-from memfluence.store import SegmentWriter, TrialStore, Uri, _places, _remote, folder_for, locate
+from memfluence.store import Damage, SegmentWriter, TrialStore, Uri, _places, _remote, _upkeep, folder_for, locate
 from remote.s3_server import Storage
 from small_world import SmallWorld
 
@@ -273,3 +278,86 @@ def test_places_are_what_was_written() -> None:
     assert folder_for(uri) == Path("runs/s3-bucket-runs-digits")
     assert folder_for(Path("x")) == Path("x")
     assert str(locate("hdfs:///runs/digits")) == "hdfs:///runs/digits"
+
+
+class Listed(LocalFileSystem):
+    """A file system that keeps what it has listed, as those of fsspec for networks do."""
+
+    protocol = "listed"
+    late: ClassVar[int] = 0  # how many times more what was listed is not forgotten when it should be
+
+    def ls(self, path: str, detail: bool = False, **options: Any) -> Any:
+        key = self._strip_protocol(path)
+        if key not in self.dircache:
+            self.dircache[key] = super().ls(path, detail=True, **options)
+        return self.dircache[key] if detail else [one["name"] for one in self.dircache[key]]
+
+    def invalidate_cache(self, path: str | None = None) -> None:
+        if type(self).late > 0:
+            type(self).late -= 1
+        else:
+            self.dircache.clear()
+
+
+@pytest.fixture
+def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Where one host sees what another one does at `tmp_path`, through listings that it keeps."""
+    fsspec.register_implementation("listed", Listed, clobber=True)
+    monkeypatch.setattr(Listed, "late", 0)
+    monkeypatch.setattr(_upkeep, "_PAUSES", (0.0,) * 3)
+    monkeypatch.setenv("MEMFLUENCE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("MEMFLUENCE_CACHE_SIZE", "0")
+    _places._remote.cache_clear()
+    yield f"listed://{tmp_path}/run"
+    _places._remote.cache_clear()
+    Listed.clear_instance_cache()
+
+
+def test_what_another_host_does_is_seen_though_listings_are_kept(
+    listed: str, tmp_path: Path, world: SmallWorld
+) -> None:
+    there = world.create(tmp_path / "run")
+    here = TrialStore.open(listed)
+    assert here.scan().numbers.tolist() == []
+    for number in range(5):
+        there.write([world.outcome(number)])
+    assert here.read()[0].numbers.tolist() == [0, 1, 2, 3, 4]
+    for number in range(5, 10):
+        there.write([world.outcome(number)])
+    there.write_failure(Failure(11, "ValueError: no"))
+    mf.compact(tmp_path / "run")
+    assert here.scan().numbers.tolist() == list(range(10))
+    assert here.read()[0].numbers.tolist() == list(range(10))
+    assert list(here.failures()) == [11]
+    grown = dataclasses.replace(world.info, trials=12345678)
+    TrialStore.create(tmp_path / "run", grown, world.y_train, world.y_test)
+    assert TrialStore.open(listed).info.trials == 12345678
+
+
+def test_a_listing_that_stays_old_is_an_error_and_no_smaller_run(
+    listed: str, tmp_path: Path, world: SmallWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = world.create(tmp_path / "run")
+    for number in range(10):
+        there.write([world.outcome(number)])
+    here = TrialStore.open(listed)
+    assert here.scan().segments == 10
+    mf.compact(tmp_path / "run")
+    monkeypatch.setattr(Listed, "late", 10**9)
+    for read in (here.scan, here.read, lambda: mf.verify(listed), lambda: mf.merge(tmp_path / "out", [listed])):
+        with pytest.raises(StoreError, match=r"is not there, nor is any other segment with its trials.* run the same"):
+            read()
+    monkeypatch.setattr(Listed, "late", 4)  # and after a while it is new
+    assert here.read()[0].numbers.tolist() == list(range(10))
+
+
+def test_segments_that_were_set_aside_meanwhile_are_missed_by_nobody(
+    listed: str, tmp_path: Path, world: SmallWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = world.create(tmp_path / "run")
+    paths = [there.write([world.outcome(number)]) for number in range(3)]
+    here = TrialStore.open(listed)
+    assert here.scan().segments == 3
+    there.set_aside([Damage(paths[1], "it was damaged")])
+    monkeypatch.setattr(Listed, "late", 2)
+    assert here.read()[0].numbers.tolist() == [0, 2]

@@ -70,6 +70,8 @@ class RemotePlace:
         digest = digest_in(path.name) if most is None else None
         if digest is not None and not fresh and (copy := self._cache.get(path.name)) is not None:
             return copy
+        if digest is None:
+            self._forget_listings()
         content = self._patiently(f"reading {path}", partial(self._get, self._key(path), most))
         if digest is None:
             return content
@@ -113,6 +115,7 @@ class RemotePlace:
         return True
 
     def names(self, directory: Uri) -> list[str]:
+        self._forget_listings()
         selector = pa.fs.FileSelector(self._key(directory), allow_not_found=True)
         found = self._patiently(f"listing {directory}", partial(self._files.get_file_info, selector))
         return sorted(one.base_name for one in found)
@@ -148,7 +151,13 @@ class RemotePlace:
     def clean(self, directory: Uri) -> None:
         """Nothing is half-written here."""
 
+    def _forget_listings(self) -> None:
+        """File systems of fsspec keep what they have listed, for ever, and other hosts change it."""
+        if isinstance(self._files, pa.fs.PyFileSystem):
+            self._files.handler.fs.invalidate_cache()
+
     def _info(self, path: Uri) -> pa.fs.FileInfo:
+        self._forget_listings()
         return self._patiently(f"looking for {path}", partial(self._files.get_file_info, self._key(path)))
 
     def _get(self, key: str, most: int | None) -> pa.Buffer:

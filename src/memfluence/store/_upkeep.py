@@ -1,14 +1,17 @@
 """What `TrialStore` offers to those who look after a run: segments one by one, read, written anew, removed."""
 
+import errno
 import json
 import stat
+import time
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from memfluence.errors import StoreError
@@ -26,6 +29,7 @@ from memfluence.store.run_file import RUN_FILE, RunInfo
 __all__ = ["Damage", "StoreUpkeep", "failure_from"]
 
 T = TypeVar("T")
+_PAUSES = (0.1, 0.3, 1.0, 3.0, 10.0)  # seconds until a listing is made again that lacks what another host did
 Read = Callable[[], pa.Buffer]  # gives a file's bytes
 
 
@@ -76,7 +80,9 @@ class StoreUpkeep:
             return read()
         except FileNotFoundError:
             raise
-        except OSError:
+        except OSError as error:
+            if error.errno == errno.ESTALE:  # how a network's file system says that it is gone
+                raise FileNotFoundError(str(path)) from error
             with file_errors(f"reading {path}"):
                 raise
             raise
@@ -165,18 +171,22 @@ class StoreUpkeep:
         return found
 
     def read_each(
-        self, use: Callable[[Location, Read], T], *, fresh: bool = False
+        self, use: Callable[[Location, Read], tuple[np.ndarray, T]], *, fresh: bool = False
     ) -> tuple[list[tuple[Location, T]], tuple[Damage, ...]]:
         """What `use` makes of every segment, and those that are damaged or condemned; `fresh`: not from a cache.
 
-        A segment that vanishes meanwhile was compacted or set aside: its trials may be in another that was not listed,
-        so the list is made again until nothing has vanished. That ends, because no name ever comes back.
+        `use` gives a segment's trial numbers, too. A segment that vanishes meanwhile was compacted or set aside: its
+        trials may be in another that was not listed, so the list is made again until nothing has vanished. That ends,
+        because no name ever comes back. If its trials are nowhere then, the listing is late (other hosts' changes may
+        take a while to be seen), and after some pauses that is an error: what is not seen would be a smaller run.
         """
         found: list[tuple[Location, T]] = []
+        numbers = [np.empty(0, np.int64)]
         damaged: list[Damage] = []
         seen: set[Location] = set()
-        vanished = True
-        while vanished:
+        gone: list[str] = []
+        pauses = iter(_PAUSES)
+        while True:
             vanished, condemned = False, self._condemned()
             new = [path for path in self._segment_paths() if path not in seen]
             seen.update(new)
@@ -188,12 +198,32 @@ class StoreUpkeep:
                     damaged.append(Damage(path, f"{path} was about to be set aside by a repair that was not finished."))
                     continue
                 try:
-                    found.append((path, use(path, partial(self._content, path, read))))
+                    there, made = use(path, partial(self._content, path, read))
                 except FileNotFoundError:
                     vanished = True
+                    gone.append(path.name)
                 except segments.DamagedSegmentError as error:
                     damaged.append(Damage(path, str(error)))
-        return found, tuple(damaged)
+                else:
+                    numbers.append(there)
+                    found.append((path, made))
+            if vanished:
+                continue
+            gone = self._without_trials(gone, np.concatenate(numbers), [damage.path.name for damage in damaged])
+            if not gone:
+                return found, tuple(damaged)
+            if (pause := next(pauses, None)) is None:
+                raise StoreError(
+                    f"{gone[0]} was listed in {self.path / 'trials'} and is not there, nor is any other segment with"
+                    " its trials. The listing may be older than what another host did: run the same command again."
+                )
+            time.sleep(pause)
+
+    def _without_trials(self, gone: Iterable[str], numbers: np.ndarray, damaged: Sequence[str]) -> list[str]:
+        """Those of the segments that vanished whose trials nothing shows, though they were not set aside."""
+        left = [name for name in gone if not segments.has_trials_of(name, numbers, damaged)]
+        aside = self._place.names(self.path / "damaged") if left else []
+        return [name for name in left if not any(one.endswith(name) for one in aside)]
 
     @property
     def _sizes(self) -> dict[str, int]:

@@ -10,6 +10,7 @@ A segment's name ends with the BLAKE2 digest of its bytes, so a torn file or a s
 included, is found before anything is parsed; Parquet's page checksums are written too, for other tools, and verified.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,12 +32,14 @@ __all__ = [
     "Segment",
     "encode",
     "encode_table",
+    "has_trials_of",
     "read",
     "read_table",
     "segment_name",
     "trials_in",
 ]
 
+_NAME = re.compile(r"(\d+)-(\d+)-(\d+)-[0-9a-f]+\.parquet")
 _BITS = ("mask", "train_correct", "test_correct")
 _TYPES = {
     "trial": pa.int64(),
@@ -116,6 +119,26 @@ def encode_table(table: pa.Table, metadata: Mapping[str, str]) -> bytes:
 def segment_name(numbers: Sequence[int], content: bytes) -> str:
     """The name of a segment of these trials."""
     return f"{min(numbers):09d}-{max(numbers):09d}-{len(numbers)}-{content_digest(content)}.parquet"
+
+
+def has_trials_of(name: str, numbers: np.ndarray, others: Sequence[str]) -> bool:
+    """Whether as many trials as the name says are among `numbers`, the first and the last among them.
+
+    Names of other segments count for the trials between their first and their last one.
+    """
+    if (span := _span(name)) is None:
+        return True
+    first, last, count = span
+    if any(other[0] <= last and first <= other[1] for other in map(_span, others) if other is not None):
+        return True
+    there = np.unique(numbers[(numbers >= first) & (numbers <= last)])
+    return len(there) >= count and (there[0], there[-1]) == (first, last)
+
+
+def _span(name: str) -> tuple[int, int, int] | None:
+    """The first and last trial of a segment and how many it has, as its name says."""
+    found = _NAME.fullmatch(name)
+    return None if found is None else (int(found[1]), int(found[2]), int(found[3]))
 
 
 def read(

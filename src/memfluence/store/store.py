@@ -254,8 +254,13 @@ class TrialStore(StoreUpkeep):
 
         Which of two different records of a trial counts is said in `store._merge`; the user is told once.
         """
+
+        def numbered(path: Location, read: Callable[[], pa.Buffer]) -> tuple[np.ndarray, Segment]:
+            segment = look(path, read)
+            return segment.numbers, segment
+
         while True:
-            found, damaged = self.read_each(look)
+            found, damaged = self.read_each(numbered)
             try:
                 rows, differing = choose(found, self._records_in)
             except FileNotFoundError:  # compacted just now

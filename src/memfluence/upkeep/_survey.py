@@ -55,7 +55,7 @@ def survey(store: TrialStore) -> Survey:
     bad: dict[tuple[str, int], BadRow] = {}
     others: dict[int, list[tuple[Precedence, str]]] = {}  # of trials that are there more than once
 
-    def look(path: Location, read: Callable[[], pa.Buffer]) -> None:
+    def look(path: Location, read: Callable[[], pa.Buffer]) -> tuple[np.ndarray, None]:
         name = path.name
         rows = store.read_rows(name, read())
         reasons = dict(_unplanned(rows, store.info.trials, len(store.info.kinds), design))
@@ -67,6 +67,7 @@ def survey(store: TrialStore) -> Survey:
             else:
                 before, first[trial] = sorted([first[trial], (order, name)], reverse=True)
                 others.setdefault(trial, []).append(before)
+        return rows.numbers, None
 
     found, damaged = store.read_each(look, fresh=True)
     if not found and (strays := _of_one_other_run(store, damaged)):

@@ -6,11 +6,13 @@ they only ever add; readers that find a segment gone look again. Two processes m
 `StoreUpkeep.write_rows`.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from memfluence.store import DamagedSegmentError, Location, TrialStore
 from memfluence.upkeep._batches import LARGEST, Batches
@@ -69,7 +71,12 @@ def compact(run: str | Location, *, largest: int = LARGEST) -> Compacted:
 
 def _there_twice(store: TrialStore) -> tuple[np.ndarray, dict[int, list[str]]]:
     """Trials that more than one segment has, and of those with different records also the segments."""
-    found, _ = store.read_each(lambda path, read: store.read_rows(path.name, read()).numbers)
+
+    def look(path: Location, read: Callable[[], pa.Buffer]) -> tuple[np.ndarray, np.ndarray]:
+        numbers = store.read_rows(path.name, read()).numbers
+        return numbers, numbers
+
+    found, _ = store.read_each(look)
     numbers, times = np.unique(np.concatenate([np.empty(0, np.int64), *(one for _, one in found)]), return_counts=True)
     twice = numbers[times > 1]
     records: dict[int, list[tuple[bytes, str]]] = {}

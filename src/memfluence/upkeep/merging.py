@@ -99,12 +99,12 @@ def _records(store: TrialStore, position: int) -> tuple[dict[int, _Record], int]
     """The record of each of the run's trials that counts there, and how many records there are."""
     found: dict[int, _Record] = {}
 
-    def look(path: Location, read: Callable[[], pa.Buffer]) -> int:
+    def look(path: Location, read: Callable[[], pa.Buffer]) -> tuple[np.ndarray, int]:
         rows = store.read_rows(path.name, read())
         for trial, precedence in zip(rows.numbers.tolist(), rows.precedence):
             record = _Record(precedence, position, path.name)
             found[trial] = min(found.get(trial, record), record)
-        return len(rows)
+        return rows.numbers, len(rows)
 
     parts, damaged = store.read_each(look)
     if damaged:

@@ -100,10 +100,11 @@ def _stored(store: TrialStore, wanted: set[int]) -> dict[int, dict[str, Any]]:
     """The stored rows of some trials, columns by name."""
     found: dict[int, dict[str, Any]] = {}
 
-    def look(path: Location, read: Callable[[], pa.Buffer]) -> None:
+    def look(path: Location, read: Callable[[], pa.Buffer]) -> tuple[np.ndarray, None]:
         rows = store.read_rows(path.name, read())
         chosen = rows.take(np.flatnonzero(np.isin(rows.numbers, list(wanted))))
         found.update({row["trial"]: row for row in chosen.table.to_pylist()})
+        return rows.numbers, None
 
     store.read_each(look)
     return found
