@@ -26,8 +26,8 @@ from torch.profiler import ProfilerActivity, profile
 from memfluence import designs
 from memfluence.datasets import Dataset, from_arrays
 from memfluence.learners import resolve
-from memfluence.learners._torch.captured_training import captured_training
-from memfluence.learners._torch.device import kernels
+from memfluence.learners.nets.captured_training import captured_training
+from memfluence.learners.nets.device import kernels
 
 KINDS = {
     "products and convolutions": ("gemm", "xmma", "nvjet", "cutlass", "convolve", "dgrad", "wgrad", "splitk"),

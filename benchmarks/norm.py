@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from memfluence.learners._torch.fused_norm import available, in_torch, pooled_norm_celu
+from memfluence.learners.nets.kernels.fused_norm import available, in_torch, pooled_norm_celu
 
 
 class Layer(NamedTuple):

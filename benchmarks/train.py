@@ -30,7 +30,7 @@ from torch import nn
 from memfluence import designs
 from memfluence.datasets import Dataset, load
 from memfluence.learners import resolve
-from memfluence.learners._torch.architectures import build
+from memfluence.learners.nets.architectures import build
 from memfluence.records import Outcome, Trial
 
 Accuracies = tuple[float, float]  # on kept and on test examples

@@ -239,7 +239,7 @@ def test_opening_what_is_no_run() -> None:
 
 def test_a_network_is_checkpointed_from_python_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopped in the middle of the second trial; what goes on has the scores of a run that was not."""
-    from memfluence.learners._torch.trainer import Trainer
+    from memfluence.learners.nets.trainer import Trainer
     from memfluence.learners.network import Network
     from memfluence.learners.recipes import Recipe
 

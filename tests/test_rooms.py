@@ -76,7 +76,7 @@ ROOMS: dict[str, set[str]] = {
 }
 HEAVY = {"torch", "ray", "matplotlib", "pandas", "sklearn", "numba", "datasets", "PIL", "scipy"}
 
-# Private modules (and all of learners/_torch) that their room imports only when the work begins.
+# Private modules (and all of learners/nets) that their room imports only when the work begins.
 IMPORTED_WHEN_USED = {
     "estimators/kernels/compiled.py": {"numba"},
     "estimators/kernels/counting.py": {"numba"},
@@ -117,7 +117,7 @@ def test_a_room_knows_only_what_it_may(path: Path) -> None:
 def test_heavy_libraries_are_imported_when_used(path: Path) -> None:
     heavy = {name.split(".")[0] for name in imports(path, top_level_only=True)} & HEAVY
     where = path.relative_to(SOURCE).as_posix()
-    allowed = {"torch"} if where.startswith("learners/_torch/") else IMPORTED_WHEN_USED.get(where, set())
+    allowed = {"torch"} if where.startswith("learners/nets/") else IMPORTED_WHEN_USED.get(where, set())
     assert heavy <= allowed, f"{path} imports {sorted(heavy)} at its top"
 
 

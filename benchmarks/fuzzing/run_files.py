@@ -30,7 +30,7 @@ _CODE = ("input/learner.py:learn", "input/learner.py", "learner:learn", "./input
 
 class RunFiles:
     def __init__(self) -> None:
-        import_module("memfluence.learners._torch.architectures.resnet9")  # harmed runs may name networks
+        import_module("memfluence.learners.nets.architectures.resnet9")  # harmed runs may name networks
         self._runs = seed_runs()
         self.seeds = tuple(Case(run) for run in self._runs)
         self._tables = [

@@ -14,8 +14,8 @@ from memfluence.errors import InputError, Interrupted, LearnerError, RunMismatch
 from memfluence.experiments import last_layer
 from memfluence.experiments.doing import linear_at_once
 from memfluence.learners import MLP, represent, resolve
-from memfluence.learners._torch import watch
-from memfluence.learners._torch.fresh_models import last_linear
+from memfluence.learners.nets import watch
+from memfluence.learners.nets.fresh_models import last_linear
 from memfluence.progress import Silent
 from memfluence.records import Trial
 
@@ -44,7 +44,7 @@ def test_an_mlps_representation_goes_through_its_last_layer_to_its_scores() -> N
     alone = next(iter(learner.train(data, [trial], record=("margin",), device="cpu")))
     assert np.array_equal(found.outcome.test_correct, alone.test_correct)  # type: ignore[union-attr]
     # The product with the last layer gives the scores back.
-    from memfluence.learners._torch.features import load_features
+    from memfluence.learners.nets.features import load_features
 
     features = load_features(data, torch.device("cpu"))
     with torch.inference_mode():

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from memfluence.errors import LearnerError
-from memfluence.learners._torch.architectures import ARCHITECTURES, build
+from memfluence.learners.nets.architectures import ARCHITECTURES, build
 
 IMAGES = sorted(set(ARCHITECTURES) - {"linear"})
 
@@ -253,5 +253,5 @@ def test_what_cannot_be_built(arguments: tuple[str, int, int], options: dict[str
 
 
 def test_the_list_of_architectures_does_not_need_torch() -> None:
-    code = "import sys; import memfluence.learners._torch.architectures; sys.exit('torch' in sys.modules)"
+    code = "import sys; import memfluence.learners.nets.architectures; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

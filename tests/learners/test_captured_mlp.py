@@ -16,10 +16,10 @@ from torch import nn
 from memfluence.datasets import Dataset, from_arrays
 from memfluence.errors import LearnerError
 from memfluence.learners import MLP
-from memfluence.learners._torch import captured_training as captured_module
-from memfluence.learners._torch import device as device_module
-from memfluence.learners._torch.captured_mlp import CapturedMLP, _update_kernel, update_in_torch
-from memfluence.learners._torch.captured_training import Captured, CapturedTraining, captured_training
+from memfluence.learners.nets import captured_training as captured_module
+from memfluence.learners.nets import device as device_module
+from memfluence.learners.nets.captured_mlp import CapturedMLP, _update_kernel, update_in_torch
+from memfluence.learners.nets.captured_training import Captured, CapturedTraining, captured_training
 from memfluence.records import Failure, Outcome, Trial
 from memfluence.seeding import integer_seed
 
@@ -187,7 +187,7 @@ def test_the_update_is_the_formula(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("size", [1, 2048, 5000])
 def test_the_triton_kernel_is_the_update_in_torch(dtype: torch.dtype, size: int) -> None:
     pytest.importorskip("triton")
-    from memfluence.learners._torch.sgd_kernel import update
+    from memfluence.learners.nets.kernels.sgd_kernel import update
 
     ours, theirs = flat_arrays(dtype, GPU, size), flat_arrays(dtype, GPU, size)
     for _ in range(3):
@@ -200,7 +200,7 @@ def test_the_triton_kernel_is_the_update_in_torch(dtype: torch.dtype, size: int)
 
 def test_without_triton_or_without_a_gpu_the_update_is_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _update_kernel(CPU) is update_in_torch
-    monkeypatch.delitem(sys.modules, "memfluence.learners._torch.sgd_kernel", raising=False)
+    monkeypatch.delitem(sys.modules, "memfluence.learners.nets.kernels.sgd_kernel", raising=False)
     monkeypatch.setitem(sys.modules, "triton", None)  # importing it raises ImportError
     assert _update_kernel(GPU) is update_in_torch
 

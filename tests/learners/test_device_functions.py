@@ -20,8 +20,8 @@ import memfluence as mf
 from memfluence.datasets import Dataset, from_arrays
 from memfluence.errors import LearnerError
 from memfluence.learners import FunctionLearner
-from memfluence.learners._torch import device_data
-from memfluence.learners._torch.device_data import DeviceData
+from memfluence.learners.nets import device_data
+from memfluence.learners.nets.device_data import DeviceData
 from memfluence.records import Failure
 
 CALLS: list[dict[str, Any]] = []

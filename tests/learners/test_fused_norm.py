@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from memfluence.learners._torch import fused_norm
-from memfluence.learners._torch.fused_norm import available, in_torch, pooled_norm_celu
+from memfluence.learners.nets.kernels import fused_norm
+from memfluence.learners.nets.kernels.fused_norm import available, in_torch, pooled_norm_celu
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 HAS_TRITON = importlib.util.find_spec("triton") is not None
@@ -151,7 +151,7 @@ def test_the_kernels_compute_what_torch_does(
 @pytest.mark.parametrize("pool", [False, True], ids=["whole", "pooled"])
 def test_every_program_takes_its_rows_more_than_once(pool: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """With few programs each strides over the rows, as it does on the large maps of a real training."""
-    from memfluence.learners._torch import norm_kernels
+    from memfluence.learners.nets.kernels import norm_kernels
 
     for kernel in ("POOLING", "SUMMING", "SUMMING_GRADIENTS", "NORMALIZING", "DIFFERENTIATING"):
         monkeypatch.setattr(norm_kernels, f"_{kernel}", 3)
@@ -163,7 +163,7 @@ def test_every_program_takes_its_rows_more_than_once(pool: bool, monkeypatch: py
 
 @needs_kernels
 def test_many_partial_sums_are_all_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    from memfluence.learners._torch import norm_kernels
+    from memfluence.learners.nets.kernels import norm_kernels
 
     monkeypatch.setattr(norm_kernels, "_BLOCK", 64)  # 4 rows of 450, so 29 or 57 partial sums
     monkeypatch.setattr(norm_kernels, "_PARTS_TO_ADD", 2)

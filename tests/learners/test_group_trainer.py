@@ -160,7 +160,7 @@ def test_what_cannot_be_trained_at_once(factory: Any, settings: dict[str, Any], 
 
 
 def test_no_memory_ends_the_group_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
-    from memfluence.learners._torch.group_trainer import GroupTrainer
+    from memfluence.learners.nets.group_trainer import GroupTrainer
 
     def exhausted(trainer: GroupTrainer, trials: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.")

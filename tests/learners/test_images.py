@@ -10,7 +10,7 @@ from learner_worlds import pictures
 
 from memfluence.datasets import Dataset, from_arrays
 from memfluence.errors import LearnerError
-from memfluence.learners._torch.images import (
+from memfluence.learners.nets.images import (
     ImageData,
     channel_statistics,
     crop_and_flip,

@@ -15,7 +15,7 @@ from learner_worlds import EVERYTHING, arrays, clouds, in_batches, outcomes, ran
 from memfluence.datasets import Dataset, from_arrays, load
 from memfluence.errors import LearnerError
 from memfluence.learners import MLP, mlp
-from memfluence.learners._torch.minibatches import batch_sizes
+from memfluence.learners.nets.minibatches import batch_sizes
 from memfluence.records import Failure, Trial
 
 # Float32 rounding over a few hundred steps; the scores themselves are of the order of 1 to 10.
@@ -202,7 +202,7 @@ def test_margin_and_logit_are_those_of_the_softmax() -> None:
 
 
 def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from memfluence.learners._torch import features
+    from memfluence.learners.nets import features
 
     settings, data, trials = MLP(hidden=(16,), epochs=3, batch=8), clouds(), random_trials([28])
     whole = batched_scores(settings, data, trials)[0]

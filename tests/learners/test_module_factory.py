@@ -23,8 +23,8 @@ import memfluence as mf
 from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError, MemfluenceWarning
 from memfluence.learners import _one_by_one, resolve
-from memfluence.learners._torch.trainer import Trainer
-from memfluence.learners._torch.watch import Watch
+from memfluence.learners.nets.trainer import Trainer
+from memfluence.learners.nets.watch import Watch
 from memfluence.learners.network import Network
 from memfluence.learners.recipes import LEARNER_PRESETS, PRESETS, Recipe, named_recipe
 from memfluence.learners.schedules import rates

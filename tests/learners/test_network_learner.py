@@ -16,13 +16,13 @@ from torch import nn
 from memfluence.datasets import Dataset, from_arrays
 from memfluence.errors import LearnerError
 from memfluence.learners import MLP, Learner, network, resolve
-from memfluence.learners._torch import images as images_module
-from memfluence.learners._torch import trainer as trainer_module
-from memfluence.learners._torch.architectures import ARCHITECTURES, build
-from memfluence.learners._torch.device import kernels
-from memfluence.learners._torch.fresh_models import full_precision_head
-from memfluence.learners._torch.images import load_images
-from memfluence.learners._torch.trainer import Trainer
+from memfluence.learners.nets import images as images_module
+from memfluence.learners.nets import trainer as trainer_module
+from memfluence.learners.nets.architectures import ARCHITECTURES, build
+from memfluence.learners.nets.device import kernels
+from memfluence.learners.nets.fresh_models import full_precision_head
+from memfluence.learners.nets.images import load_images
+from memfluence.learners.nets.trainer import Trainer
 from memfluence.learners.network import Network
 from memfluence.learners.recipes import LEARNER_PRESETS, PRESETS, Recipe
 from memfluence.learners.schedules import rates

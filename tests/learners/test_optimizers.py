@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from memfluence.learners._torch.architectures import build
-from memfluence.learners._torch.optimizers import Optimizer, _orthogonal
+from memfluence.learners.nets.architectures import build
+from memfluence.learners.nets.optimizers import Optimizer, _orthogonal
 from memfluence.learners.recipes import Recipe
 
 SHAPES = [(8, 3, 3, 3), (8, 8, 3, 3), (8,), (5, 8), ()]

@@ -15,7 +15,7 @@ from torch import nn
 import memfluence as mf
 from memfluence.errors import LearnerError, RunMismatchError
 from memfluence.learners import MLP
-from memfluence.learners._torch.architectures import ARCHITECTURES
+from memfluence.learners.nets.architectures import ARCHITECTURES
 from memfluence.learners.recipes import LEARNER_PRESETS, PRESETS, Recipe, learner_preset, override
 
 PLAIN = Recipe(epochs=10, batch=32, rate=0.1)

@@ -13,12 +13,12 @@ from learner_worlds import EVERYTHING, clouds, outcomes, pictures, random_trials
 
 from memfluence.learners import Checkpoints, Learner, Resumable, resolve
 from memfluence.learners._interrupts import HeldInterrupts
-from memfluence.learners._source import SourcedLearner
-from memfluence.learners._torch import watch as watch_module
-from memfluence.learners._torch.trainer import Trainer
-from memfluence.learners._torch.watch import Watch
+from memfluence.learners.nets import watch as watch_module
+from memfluence.learners.nets.trainer import Trainer
+from memfluence.learners.nets.watch import Watch
 from memfluence.learners.network import Network
 from memfluence.learners.recipes import Recipe
+from memfluence.learners.resolve import SourcedLearner
 from memfluence.records import Outcome, PartWay, Trial
 
 RECIPE = Recipe(epochs=5, batch=9, rate=0.05, weight_decay=1e-3, crop_padding=2, flip=True)

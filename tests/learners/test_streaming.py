@@ -25,10 +25,10 @@ from memfluence.datasets import Dataset, load
 from memfluence.errors import DatasetError, LearnerError
 from memfluence.learners import resolve
 from memfluence.learners._loading_images import ImageLoading
-from memfluence.learners._torch import decoding, images, streaming
-from memfluence.learners._torch.images import ImageData, scaling
-from memfluence.learners._torch.streaming import StreamedImages, image_source
-from memfluence.learners._torch.trainer import Trainer
+from memfluence.learners.nets import decoding, images, streaming
+from memfluence.learners.nets.images import ImageData, scaling
+from memfluence.learners.nets.streaming import StreamedImages, image_source
+from memfluence.learners.nets.trainer import Trainer
 from memfluence.learners.network import Network
 from memfluence.learners.recipes import Recipe
 from memfluence.records import Failure, Outcome

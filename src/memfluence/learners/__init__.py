@@ -4,7 +4,6 @@ Importing this room imports neither torch nor scikit-learn; a learner does, when
 """
 
 from memfluence.learners._again import described, represent
-from memfluence.learners._source import BUILTIN, resolve
 from memfluence.learners.estimator import EstimatorLearner
 from memfluence.learners.function import FunctionLearner
 from memfluence.learners.mlp import MLP
@@ -16,6 +15,7 @@ from memfluence.learners.protocol import (
     Resumable,
     described_before,
 )
+from memfluence.learners.resolve import BUILTIN, resolve
 
 __all__ = [
     "BUILTIN",

@@ -6,8 +6,8 @@ from typing import Any
 
 from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError, shortened
-from memfluence.learners._source import SourcedLearner, built_in, resolve
 from memfluence.learners.protocol import Checkpoints, Learner, Representation, Representing, Resumable
+from memfluence.learners.resolve import SourcedLearner, built_in, resolve
 from memfluence.records import PartWay, Trial, canonical_json
 
 __all__ = ["described", "represent"]

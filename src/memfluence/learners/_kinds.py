@@ -1,4 +1,4 @@
-"""Kinds of values that `_identity` treats apart."""
+"""Kinds of values that `identity` treats apart."""
 
 import functools
 import os

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from memfluence.errors import LearnerError
 from memfluence.learners._cores import available_cores
-from memfluence.learners._settings import is_integer
+from memfluence.learners.settings import is_integer
 
 __all__ = ["ImageLoading"]
 

@@ -10,9 +10,7 @@ import numpy as np
 
 from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
-from memfluence.learners._identity import identity
 from memfluence.learners._one_by_one import one_by_one, private_copy
-from memfluence.learners._outcomes import needs_scores, outcome_from_codes, score_extras
 from memfluence.learners._predictions import (
     LOWEST_LOG_PROBABILITY,
     UnusableReturnError,
@@ -21,6 +19,8 @@ from memfluence.learners._predictions import (
     log_of,
     spread_columns,
 )
+from memfluence.learners.identity import identity
+from memfluence.learners.outcomes import needs_scores, outcome_from_codes, score_extras
 from memfluence.records import Failure, Outcome, Trial
 
 __all__ = ["EstimatorLearner"]

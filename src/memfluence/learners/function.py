@@ -13,14 +13,14 @@ import numpy as np
 
 from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
-from memfluence.learners._identity import identity
 from memfluence.learners._one_by_one import one_by_one, private_copy
-from memfluence.learners._outcomes import outcome_from_codes, outcome_from_scores
 from memfluence.learners._predictions import UnusableReturnError, as_array, class_codes, log_of, spread_columns
+from memfluence.learners.identity import identity
+from memfluence.learners.outcomes import outcome_from_codes, outcome_from_scores
 from memfluence.records import Failure, Outcome, Trial
 
 if TYPE_CHECKING:
-    from memfluence.learners._torch.device_data import DeviceData
+    from memfluence.learners.nets.device_data import DeviceData
 
 __all__ = ["FunctionLearner"]
 
@@ -114,7 +114,7 @@ class FunctionLearner:
         if "device" not in self._asked_for():
             yield from one_by_one(trials, lambda trial: self._outcome(dataset, None, trial, record))
             return
-        from memfluence.learners._torch.device import one_thread
+        from memfluence.learners.nets.device import one_thread
 
         with one_thread():
             data = self._data(dataset, device)
@@ -122,7 +122,7 @@ class FunctionLearner:
             yield from one_by_one(trials, lambda trial: self._outcome(coded, data, trial, record))
 
     def _data(self, dataset: Dataset, device: str) -> "DeviceData":
-        from memfluence.learners._torch.device_data import DeviceData
+        from memfluence.learners.nets.device_data import DeviceData
 
         key = (dataset.fingerprint, device)
         if key not in self._loaded:

@@ -11,16 +11,16 @@ import numpy as np
 from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
 from memfluence.learners._one_by_one import NOTHING_KEPT
-from memfluence.learners._outcomes import needs_scores, outcome_from_codes, outcome_from_scores
-from memfluence.learners._settings import is_integer, is_real
+from memfluence.learners.outcomes import needs_scores, outcome_from_codes, outcome_from_scores
 from memfluence.learners.protocol import Representation
+from memfluence.learners.settings import is_integer, is_real
 from memfluence.records import Failure, Outcome, Trial
 
 if TYPE_CHECKING:  # torch is loaded when a model is trained, not before
     import torch
 
-    from memfluence.learners._torch.batched_mlp import BatchedMLP
-    from memfluence.learners._torch.features import Features, Scaling
+    from memfluence.learners.nets.batched_mlp import BatchedMLP
+    from memfluence.learners.nets.features import Features, Scaling
 
 __all__ = ["MLP"]
 
@@ -99,7 +99,7 @@ class MLP:
         if self.models_at_once:
             return self.models_at_once
         if device == "auto":
-            from memfluence.learners._torch.device import torch_device
+            from memfluence.learners.nets.device import torch_device
 
             device = torch_device(device).type
         return 32 if device == "cpu" else 250
@@ -110,7 +110,7 @@ class MLP:
         """Train all trials at once, on a CPU with one thread; "auto" is a GPU if there is one."""
         import torch
 
-        from memfluence.learners._torch.device import one_thread, torch_device
+        from memfluence.learners.nets.device import one_thread, torch_device
 
         chosen = torch_device(device)
         try:
@@ -137,8 +137,8 @@ class MLP:
     def _captured_results(
         self, dataset: Dataset, trials: Sequence[Trial], record: Collection[str], device: "torch.device"
     ) -> list[Outcome | Failure]:
-        from memfluence.learners._torch.captured_training import captured_training
-        from memfluence.learners._torch.device import device_name
+        from memfluence.learners.nets.captured_training import captured_training
+        from memfluence.learners.nets.device import device_name
 
         started = time.perf_counter()
         key = (dataset.fingerprint, len(trials), len(trials[0].kept), str(device))
@@ -171,8 +171,8 @@ class MLP:
     def _results(
         self, dataset: Dataset, trials: Sequence[Trial], record: Collection[str], device: "torch.device"
     ) -> list[Outcome | Failure]:
-        from memfluence.learners._torch.device import device_name
-        from memfluence.learners._torch.features import load_features
+        from memfluence.learners.nets.device import device_name
+        from memfluence.learners.nets.features import load_features
 
         started = time.perf_counter()
         features = load_features(dataset, device)
@@ -201,8 +201,8 @@ class MLP:
         """The last hidden layer of the trial's model, trained on its own."""
         import torch
 
-        from memfluence.learners._torch.device import device_name, one_thread, torch_device
-        from memfluence.learners._torch.features import load_features
+        from memfluence.learners.nets.device import device_name, one_thread, torch_device
+        from memfluence.learners.nets.features import load_features
 
         if not self.hidden:
             raise LearnerError("an mlp without hidden layers has no representation; give it one, as --set hidden=128.")
@@ -228,9 +228,9 @@ class MLP:
         scaling: "Scaling | None",
         device: "torch.device",
     ) -> "BatchedMLP":
-        from memfluence.learners._torch.batched_mlp import BatchedMLP
-        from memfluence.learners._torch.clipping import Clipping
-        from memfluence.learners._torch.minibatches import minibatches
+        from memfluence.learners.nets.batched_mlp import BatchedMLP
+        from memfluence.learners.nets.clipping import Clipping
+        from memfluence.learners.nets.minibatches import minibatches
 
         noises = [trial.generator("learner") for trial in trials]
         clipping = Clipping(self.clip, self.noise, noises) if self.clip else None

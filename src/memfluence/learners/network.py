@@ -14,23 +14,23 @@ import numpy as np
 
 from memfluence.datasets import Dataset
 from memfluence.errors import DatasetError, LearnerError
-from memfluence.learners._factory import ModuleFactory
 from memfluence.learners._loading_images import ImageLoading
 from memfluence.learners._lone_examples import lone_examples_explained
 from memfluence.learners._one_by_one import NOTHING_KEPT, one_by_one
-from memfluence.learners._outcomes import needs_scores, outcome_from_codes, outcome_from_scores
-from memfluence.learners._settings import is_integer
+from memfluence.learners.factory import ModuleFactory
+from memfluence.learners.outcomes import needs_scores, outcome_from_codes, outcome_from_scores
 from memfluence.learners.protocol import Checkpoints, Learner, Representation
 from memfluence.learners.recipes import Recipe
 from memfluence.learners.schedules import StepShape, step_shape
+from memfluence.learners.settings import is_integer
 from memfluence.records import Failure, Outcome, PartWay, Trial
 
 if TYPE_CHECKING:
     import torch
 
-    from memfluence.learners._torch.images import ImageSource
-    from memfluence.learners._torch.trainer import Trainer
-    from memfluence.learners._torch.watch import Watch
+    from memfluence.learners.nets.images import ImageSource
+    from memfluence.learners.nets.trainer import Trainer
+    from memfluence.learners.nets.watch import Watch
 
 __all__ = ["Network"]
 
@@ -98,8 +98,8 @@ class Network:
         report: Callable[[PartWay], None] | None = None,
     ) -> Iterator[Outcome | Failure]:
         """`train`, which goes on from checkpoints and says how far it is."""
-        from memfluence.learners._torch.device import kernels, one_thread, torch_device
-        from memfluence.learners._torch.watch import Watch
+        from memfluence.learners.nets.device import kernels, one_thread, torch_device
+        from memfluence.learners.nets.watch import Watch
 
         chosen = torch_device(device)
 
@@ -135,8 +135,8 @@ class Network:
     ) -> dict[int, Outcome | Failure]:
         import torch
 
-        from memfluence.learners._torch.device import device_name
-        from memfluence.learners._torch.group_trainer import GroupTrainer
+        from memfluence.learners.nets.device import device_name
+        from memfluence.learners.nets.group_trainer import GroupTrainer
 
         started, key = time.perf_counter(), (dataset.fingerprint, shape, str(device), len(trials))
         try:
@@ -181,7 +181,7 @@ class Network:
     ) -> Outcome:
         import torch
 
-        from memfluence.learners._torch.device import device_name
+        from memfluence.learners.nets.device import device_name
 
         started = time.perf_counter()
         try:
@@ -221,8 +221,8 @@ class Network:
         report: Callable[[PartWay], None] | None = None,
     ) -> Representation:
         """`represent`, which goes on from checkpoints and says how far it is."""
-        from memfluence.learners._torch.device import all_threads, kernels, torch_device
-        from memfluence.learners._torch.watch import Watch
+        from memfluence.learners.nets.device import all_threads, kernels, torch_device
+        from memfluence.learners.nets.watch import Watch
 
         chosen = torch_device(device)
         with all_threads(), kernels(self.recipe.deterministic):
@@ -235,7 +235,7 @@ class Network:
 
     def _trainer(self, dataset: Dataset, subset_size: int, device: "torch.device") -> "Trainer":
         """The trainer of these data and this width of steps: made once, because capturing a step costs many steps."""
-        from memfluence.learners._torch.trainer import Trainer
+        from memfluence.learners.nets.trainer import Trainer
 
         batch = step_shape(self.recipe, subset_size).batch
         key = (dataset.fingerprint, batch, str(device))
@@ -249,7 +249,7 @@ class Network:
         return trainer
 
     def _images(self, dataset: Dataset, batch: int, device: "torch.device") -> "ImageSource":
-        from memfluence.learners._torch.streaming import image_source
+        from memfluence.learners.nets.streaming import image_source
 
         flat = self.architecture == "linear"
         return image_source(dataset, self.recipe, device, batch=batch, flat=flat, loading=self.loading)

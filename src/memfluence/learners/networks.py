@@ -6,12 +6,12 @@ from dataclasses import fields, replace
 from typing import Any
 
 from memfluence.errors import LearnerError
-from memfluence.learners._factory import ModuleFactory
 from memfluence.learners._loading_images import ImageLoading
-from memfluence.learners._settings import parse_options, parse_settings
+from memfluence.learners.factory import ModuleFactory
 from memfluence.learners.mlp import MLP
 from memfluence.learners.network import Network
 from memfluence.learners.recipes import LearnerPreset, Recipe, learner_preset, named_recipe, override, preset_name
+from memfluence.learners.settings import parse_options, parse_settings
 
 __all__ = ["from_factory", "from_preset", "network"]
 
@@ -23,7 +23,7 @@ def from_preset(name: str, settings: Mapping[str, Any]) -> Network | MLP:
         return _mlp(preset, settings)
 
     def options() -> Mapping[str, inspect.Parameter]:
-        from memfluence.learners._torch.architectures import options_of
+        from memfluence.learners.nets.architectures import options_of
 
         return options_of(preset.architecture)
 

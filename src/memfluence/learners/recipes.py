@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 from memfluence.errors import LearnerError
-from memfluence.learners._settings import is_integer, is_real, known_or_error, parse_settings
+from memfluence.learners.settings import is_integer, is_real, known_or_error, parse_settings
 
 __all__ = [
     "LEARNER_PRESETS",
@@ -50,7 +50,7 @@ class Recipe:
     # SGD does. 0 unless a recipe says otherwise: our choice.
     weight_decay: float = 0.0
 
-    # "sgd", or "muon" for convolutions and sgd for the rest: `_torch.optimizers`. The rate of muon falls linearly to 0.
+    # "sgd", or "muon" for convolutions and sgd for the rest: `nets.optimizers`. The rate of muon falls linearly to 0.
     optimizer: str = "sgd"  # the paper's
     muon_rate: float = 0.12  # for "muon" alone
     muon_momentum: float = 0.6  # for "muon" alone; Jordan's for short trainings
@@ -218,7 +218,7 @@ PRESETS: dict[str, Recipe] = {
 class LearnerPreset:
     """An architecture, its options and the recipe that trains it."""
 
-    architecture: str  # a name that `_torch.architectures.build` knows, or "mlp", which has a learner of its own
+    architecture: str  # a name that `nets.architectures.build` knows, or "mlp", which has a learner of its own
     recipe: Recipe
     options: Mapping[str, Any] = field(default_factory=dict)
 

@@ -46,7 +46,7 @@ def linear_at_once(n_train: int, device: str) -> int:
     """How many linear models are trained at once: on a CPU, an epoch of 50,000 x 512 features takes one alone 0.083 s,
     ten at once 0.112 s each.
     """
-    from memfluence.learners._torch.device import torch_device
+    from memfluence.learners.nets.device import torch_device
 
     return AT_ONCE if n_train <= FEW or torch_device(device).type == "cuda" else 1
 

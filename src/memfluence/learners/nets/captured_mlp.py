@@ -112,7 +112,7 @@ def _update_kernel(device: torch.device):  # type: ignore[no-untyped-def]
     if device.type != "cuda":
         return update_in_torch
     try:
-        from memfluence.learners._torch.sgd_kernel import update
+        from memfluence.learners.nets.kernels.sgd_kernel import update
     except ImportError:  # no Triton
         return update_in_torch
     return update

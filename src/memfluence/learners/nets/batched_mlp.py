@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from memfluence.learners._torch.clipping import Clipping
+from memfluence.learners.nets.clipping import Clipping
 
 __all__ = ["BatchedMLP"]
 

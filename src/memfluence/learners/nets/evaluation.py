@@ -5,8 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from memfluence.learners._torch.fresh_models import last_linear
-from memfluence.learners._torch.images import ImageSource, Split, block_rows
+from memfluence.learners.nets.fresh_models import last_linear
+from memfluence.learners.nets.images import ImageSource, Split, block_rows
 
 __all__ = ["given_to_head", "predicted", "widest_block"]
 

@@ -94,7 +94,7 @@ def _measure(
     x: Tensor, running_mean: Tensor, running_var: Tensor, momentum: float, eps: float, pool: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Pooled x and winners (both empty without pooling), and the moments (2, C): mean and 1 / standard deviation."""
-    from memfluence.learners._torch import norm_kernels
+    from memfluence.learners.nets.kernels import norm_kernels
 
     pooled, winner, moments = _to_measure(x, pool)
     with torch.cuda.device_of(x):  # type: ignore[no-untyped-call]
@@ -138,7 +138,7 @@ def _normalize(
     pool: bool,
 ) -> Tensor:
     """y; x itself is not read if it was pooled, but it is what the gradient is of."""
-    from memfluence.learners._torch import norm_kernels
+    from memfluence.learners.nets.kernels import norm_kernels
 
     values = pooled if pool else _last(x)
     y = torch.empty_like(values, memory_format=torch.channels_last)
@@ -176,7 +176,7 @@ def _differentiate(
     pool: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dx, dweight and dbias; height and width are those of x."""
-    from memfluence.learners._torch import norm_kernels
+    from memfluence.learners.nets.kernels import norm_kernels
 
     dx, dweight, dbias = _to_differentiate(values, height, width)
     if pool and (height % 2 or width % 2):

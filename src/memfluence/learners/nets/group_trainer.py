@@ -14,12 +14,12 @@ import torch.nn.functional as functional
 from torch.func import functional_call, vmap
 
 from memfluence.errors import LearnerError
-from memfluence.learners._factory import ModuleFactory
-from memfluence.learners._torch.device import current_device
-from memfluence.learners._torch.fresh_models import FreshModels
-from memfluence.learners._torch.images import ImageSource, Split, block_rows, crop_and_flip, scaling
-from memfluence.learners._torch.optimizers import Optimizer
-from memfluence.learners._torch.step_tables import step_tables
+from memfluence.learners.factory import ModuleFactory
+from memfluence.learners.nets.device import current_device
+from memfluence.learners.nets.fresh_models import FreshModels
+from memfluence.learners.nets.images import ImageSource, Split, block_rows, crop_and_flip, scaling
+from memfluence.learners.nets.optimizers import Optimizer
+from memfluence.learners.nets.step_tables import step_tables
 from memfluence.learners.recipes import Recipe
 from memfluence.learners.schedules import StepShape, rates
 from memfluence.records import Trial

@@ -16,7 +16,7 @@ import torch.nn.functional as functional
 
 from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
-from memfluence.learners._torch.features import refuse_missing
+from memfluence.learners.nets.features import refuse_missing
 from memfluence.learners.recipes import Recipe
 
 __all__ = [

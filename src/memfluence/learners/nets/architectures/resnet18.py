@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from memfluence.learners._torch.architectures._residual import BasicBlock, ResidualNetwork, cifar_stem
+from memfluence.learners.nets.architectures._residual import BasicBlock, ResidualNetwork, cifar_stem
 
 __all__ = ["resnet18"]
 

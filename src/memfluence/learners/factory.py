@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from memfluence.errors import LearnerError
-from memfluence.learners._identity import identity
+from memfluence.learners.identity import identity
 
 if TYPE_CHECKING:
     from torch import nn

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from memfluence.errors import LearnerError
-from memfluence.learners._settings import known_or_error
+from memfluence.learners.settings import known_or_error
 
 if TYPE_CHECKING:
     from torch import nn

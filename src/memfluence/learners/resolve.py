@@ -13,12 +13,12 @@ from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
 from memfluence.learners._code import file_sha256
 from memfluence.learners._loading import is_file, load
-from memfluence.learners._settings import known_or_error, parse_literals, parse_settings
 from memfluence.learners.estimator import EstimatorLearner
 from memfluence.learners.function import FunctionLearner
 from memfluence.learners.networks import from_factory, from_preset
 from memfluence.learners.protocol import Checkpoints, Learner, Resumable, described_before
 from memfluence.learners.recipes import LEARNER_PRESETS
+from memfluence.learners.settings import known_or_error, parse_literals, parse_settings
 from memfluence.records import Failure, Outcome, PartWay, Trial
 
 __all__ = ["BUILTIN", "SourcedLearner", "built_in", "resolve"]

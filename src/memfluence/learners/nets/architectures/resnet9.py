@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from memfluence.errors import LearnerError
-from memfluence.learners._torch.fused_norm import pooled_norm_celu
+from memfluence.learners.nets.kernels.fused_norm import pooled_norm_celu
 
 __all__ = ["resnet9"]
 

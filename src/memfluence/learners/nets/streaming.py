@@ -14,8 +14,8 @@ import torch
 from memfluence.datasets import Dataset, LazyImages
 from memfluence.errors import LearnerError
 from memfluence.learners._loading_images import ImageLoading
-from memfluence.learners._torch.decoding import decoded, decoded_table
-from memfluence.learners._torch.images import (
+from memfluence.learners.nets.decoding import decoded, decoded_table
+from memfluence.learners.nets.images import (
     ImageData,
     ImageSource,
     Split,

@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from memfluence.datasets import Dataset
-from memfluence.learners._torch.captured_mlp import CapturedMLP
-from memfluence.learners._torch.features import load_features
-from memfluence.learners._torch.minibatches import batch_sizes
+from memfluence.learners.nets.captured_mlp import CapturedMLP
+from memfluence.learners.nets.features import load_features
+from memfluence.learners.nets.minibatches import batch_sizes
 from memfluence.records import Trial
 from memfluence.seeding import integer_seed
 

@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from memfluence.learners._torch.architectures._residual import Bottleneck, ResidualNetwork, cifar_stem, imagenet_stem
+from memfluence.learners.nets.architectures._residual import Bottleneck, ResidualNetwork, cifar_stem, imagenet_stem
 
 __all__ = ["resnet50", "resnet50_imagenet"]
 

@@ -14,7 +14,7 @@ import torch
 
 from memfluence import __version__
 from memfluence.learners._interrupts import HeldInterrupts
-from memfluence.learners._torch.device import device_name
+from memfluence.learners.nets.device import device_name
 from memfluence.learners.protocol import Checkpoints
 from memfluence.records import PartWay, digest
 

@@ -11,7 +11,7 @@ from torch import nn
 from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
 from memfluence.learners._predictions import UnusableReturnError, as_array
-from memfluence.learners._torch.device import device_name, kernels, torch_device
+from memfluence.learners.nets.device import device_name, kernels, torch_device
 
 __all__ = ["DeviceData"]
 

@@ -13,9 +13,9 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from memfluence.errors import LearnerError
-from memfluence.learners._factory import ModuleFactory
-from memfluence.learners._torch.architectures import build
-from memfluence.learners._torch.plain_attributes import refuse_hidden_tensors, take_over
+from memfluence.learners.factory import ModuleFactory
+from memfluence.learners.nets.architectures import build
+from memfluence.learners.nets.plain_attributes import refuse_hidden_tensors, take_over
 
 __all__ = ["FreshModels", "full_precision_head", "last_linear"]
 

@@ -18,14 +18,14 @@ import torch
 import torch.nn.functional as functional
 
 from memfluence.errors import MemfluenceWarning
-from memfluence.learners._factory import ModuleFactory
-from memfluence.learners._torch.device import current_device, default_generator, no_synchronization
-from memfluence.learners._torch.evaluation import given_to_head, predicted, widest_block
-from memfluence.learners._torch.fresh_models import FreshModels
-from memfluence.learners._torch.images import ImageSource, Split, crop_and_flip, scaling
-from memfluence.learners._torch.optimizers import Optimizer
-from memfluence.learners._torch.step_tables import step_tables
-from memfluence.learners._torch.watch import Watch
+from memfluence.learners.factory import ModuleFactory
+from memfluence.learners.nets.device import current_device, default_generator, no_synchronization
+from memfluence.learners.nets.evaluation import given_to_head, predicted, widest_block
+from memfluence.learners.nets.fresh_models import FreshModels
+from memfluence.learners.nets.images import ImageSource, Split, crop_and_flip, scaling
+from memfluence.learners.nets.optimizers import Optimizer
+from memfluence.learners.nets.step_tables import step_tables
+from memfluence.learners.nets.watch import Watch
 from memfluence.learners.recipes import Recipe
 from memfluence.learners.schedules import StepShape, rates, step_shape, steps_per_epoch
 from memfluence.records import Trial
