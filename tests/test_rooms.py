@@ -28,9 +28,7 @@ ROOMS: dict[str, set[str]] = {
     "estimators": FOUNDATION | {"store"},
     "findings": FOUNDATION | {"estimators"},
     "progress": {"engines", "errors"},
-    "sharding": {"errors"},
-    "running": FOUNDATION | {"datasets", "designs", "learners", "store", "engines", "progress"},
-    "planning": FOUNDATION | {"datasets", "designs", "learners", "store", "engines", "running"},
+    "training": FOUNDATION | {"datasets", "designs", "learners", "store", "engines", "progress"},
     "runs": FOUNDATION
     | {
         "datasets",
@@ -41,23 +39,21 @@ ROOMS: dict[str, set[str]] = {
         "report",
     },  # methods of `Run` that show something open the last room
     "experiments": FOUNDATION
-    | {"datasets", "learners", "store", "engines", "estimators", "findings", "progress", "running", "runs"},
+    | {"datasets", "learners", "store", "engines", "estimators", "findings", "progress", "runs", "training"},
     "exchange": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
-    "upkeep": FOUNDATION | {"designs", "engines", "learners", "running", "runs", "store"},
+    "upkeep": FOUNDATION | {"designs", "engines", "learners", "runs", "store", "training"},
     "report": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
-    "api": FOUNDATION | {"progress", "running", "runs", "sharding"},
+    "api": FOUNDATION | {"progress", "runs", "training"},
     "cli": FOUNDATION
     | {
         "engines",
         "progress",
         "findings",
-        "running",
-        "planning",
         "runs",
-        "sharding",
         "exchange",
         "report",
         "experiments",
+        "training",
         "upkeep",
     },
     "__init__": {
@@ -68,8 +64,8 @@ ROOMS: dict[str, set[str]] = {
         "exchange",
         "experiments",
         "learners",
-        "planning",
         "runs",
+        "training",
         "upkeep",
     },
     "__main__": {"cli"},

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from memfluence.experiments.doing import experiment
     from memfluence.experiments.reproduce import reproduce
     from memfluence.learners.networks import network
-    from memfluence.planning import plan
     from memfluence.runs import Run
     from memfluence.runs import open_run as open
     from memfluence.runs.scanning import scan_on_ray
     from memfluence.runs.values import c_scores, datamodels, judge, profile, values
+    from memfluence.training.planning import plan
     from memfluence.upkeep import compact, merge, repair, verify
 
 __version__ = "0.1.0"
@@ -79,7 +79,7 @@ _HOMES = {
     "merge": "upkeep",
     "network": "learners.networks",
     "open": "runs",
-    "plan": "planning",
+    "plan": "training.planning",
     "profile": "runs.values",
     "repair": "upkeep",
     "reproduce": "experiments.reproduce",

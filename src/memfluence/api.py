@@ -7,9 +7,9 @@ from typing import Any
 
 from memfluence.errors import MemfluenceWarning
 from memfluence.progress import Progress, ProgressListener
-from memfluence.running import DEFAULT_CHECKPOINT_EVERY, prepare, run_trials
 from memfluence.runs import Run
-from memfluence.sharding import parse_shard
+from memfluence.training.campaign import DEFAULT_CHECKPOINT_EVERY, prepare, run_trials
+from memfluence.training.sharding import parse_shard
 
 __all__ = ["run"]
 

@@ -8,8 +8,8 @@ import pytest
 from engines.commands import DATA, LEARNER
 from memfluence.errors import RunMismatchError
 from memfluence.progress import Silent
-from memfluence.running import Campaign, prepare, run_trials
 from memfluence.store import TrialStore
+from memfluence.training.campaign import Campaign, prepare, run_trials
 from memfluence.upkeep import verify
 
 

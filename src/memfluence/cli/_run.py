@@ -92,9 +92,9 @@ def run(
 
     one_thread_from_the_start()
     from memfluence.progress import Progress
-    from memfluence.running import prepare, run_trials
     from memfluence.runs import Run
-    from memfluence.sharding import parse_shard
+    from memfluence.training.campaign import prepare, run_trials
+    from memfluence.training.sharding import parse_shard
 
     part = parse_shard(shard)
     campaign = prepare(
@@ -205,8 +205,8 @@ def plan(
         (*targets, "mem", "infl", "memory"),
         "Targets, thresholds and memory are about trials that are there; give --run RUN, or leave out",
     )
-    from memfluence.planning import plan as make_plan
     from memfluence.progress import duration
+    from memfluence.training.planning import plan as make_plan
 
     with stdout_to_stderr():
         found = make_plan(

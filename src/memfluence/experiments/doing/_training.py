@@ -14,9 +14,9 @@ from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError, T
 from memfluence.experiments import Retraining, of_keep
 from memfluence.learners import Learner, described, resolve
 from memfluence.progress import Progress, ProgressListener, Silent
-from memfluence.running import DEFAULT_CHECKPOINT_EVERY, prepare, run_trials
 from memfluence.runs import Run, open_run
 from memfluence.store import TrialStore, write_whole
+from memfluence.training.campaign import DEFAULT_CHECKPOINT_EVERY, prepare, run_trials
 
 __all__ = ["Training", "begun", "only", "saved_plan"]
 

@@ -13,9 +13,9 @@ from memfluence.datasets import LazyImages
 from memfluence.engines import groups_of, one_thread
 from memfluence.errors import LearnerError
 from memfluence.records import EXTRA_COLUMNS, Failure
-from memfluence.running import Campaign, checked_integer, prepare
 from memfluence.store import RunInfo
 from memfluence.store.bits import packed_width
+from memfluence.training.campaign import Campaign, checked_integer, prepare
 
 __all__ = ["plan"]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from memfluence.errors import InputError
-from memfluence.sharding import parse_shard, shard_of_job
+from memfluence.training.sharding import parse_shard, shard_of_job
 
 SLURM = {"SLURM_ARRAY_TASK_MIN": "0", "SLURM_ARRAY_TASK_MAX": "9", "SLURM_ARRAY_TASK_COUNT": "10"}
 SLURM |= {"SLURM_ARRAY_TASK_STEP": "1"}
