@@ -2,6 +2,7 @@
 # make test: install into .venv, then everything CI runs (the tests build the documentation's site, too); as root on
 #   Debian also Chromium, for the explorer's tests.
 # make docs: the documentation as a site, in site/.
+# make wheel-check: build the package, install the wheel into an empty environment of PYTHON, and use it there.
 # make web: build the explorer's program from web/ (needs Node; what it makes is committed).
 
 PYTHON ?= python3
@@ -10,7 +11,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEMO := runs/digits-mlp
 
-.PHONY: demo test check lint types unit docs browser web soak benchmark tables figures clean
+.PHONY: demo test lint types unit docs browser web wheel-check soak benchmark tables figures clean
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -47,6 +48,17 @@ browser:
 
 web:
 	cd web && npm ci --no-fund --no-audit && npm run build
+
+wheel-check:
+	rm -rf build/wheel dist
+	$(PYTHON) -m venv build/wheel
+	build/wheel/bin/python -m pip install --quiet --disable-pip-version-check build
+	build/wheel/bin/python -m build --quiet --outdir dist
+	$(PYTHON) -m venv --clear build/wheel
+	build/wheel/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	mkdir build/wheel/empty && cd build/wheel/empty && ../bin/memfluence run digits --trials 64 --quiet --out run \
+		&& ../bin/memfluence scores run --out scores.csv && ../bin/memfluence report run --out site \
+		&& ../bin/python -c 'import memfluence as mf; print(mf.open("run").memorization().shape)'
 
 soak: $(INSTALLED)
 	$(BIN)/python -m pytest --soak
