@@ -541,8 +541,9 @@ def campaign(rounds: int, seed: int, jobs: int, say: Callable[[str], None]) -> d
     import pandas  # noqa: F401  what commands load later is loaded before all forks
     import threadpoolctl  # noqa: F401
 
-    from memfluence import datasets, exchange, running, runs, store, upkeep  # noqa: F401
+    from memfluence import datasets, exchange, running, runs  # noqa: F401
     from memfluence.cli import _app  # noqa: F401
+    from memfluence.store import upkeep  # noqa: F401
 
     began = time.monotonic()
     here = Path(tempfile.mkdtemp(prefix="memfluence-faults-"))

@@ -41,7 +41,7 @@ ROOMS: dict[str, set[str]] = {
     "experiments": FOUNDATION
     | {"datasets", "learners", "store", "engines", "estimators", "findings", "progress", "runs", "training"},
     "exchange": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
-    "upkeep": FOUNDATION | {"designs", "engines", "learners", "runs", "store", "training"},
+    "store/upkeep": FOUNDATION | {"designs", "engines", "learners", "runs", "store"},
     "report": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
     "api": FOUNDATION | {"progress", "runs", "training"},
     "cli": FOUNDATION
@@ -53,8 +53,8 @@ ROOMS: dict[str, set[str]] = {
         "exchange",
         "report",
         "experiments",
+        "store",
         "training",
-        "upkeep",
     },
     "__init__": {
         "api",
@@ -65,8 +65,8 @@ ROOMS: dict[str, set[str]] = {
         "experiments",
         "learners",
         "runs",
+        "store",
         "training",
-        "upkeep",
     },
     "__main__": {"cli"},
 }
@@ -80,7 +80,8 @@ IMPORTED_WHEN_USED = {
 
 
 def room_of(path: Path) -> str:
-    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    inside = path.relative_to(SOURCE)
+    return "store/upkeep" if inside.parts[:2] == ("store", "upkeep") else inside.parts[0].removesuffix(".py")
 
 
 def imports(path: Path, *, top_level_only: bool = False) -> set[str]:

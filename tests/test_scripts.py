@@ -26,9 +26,9 @@ import memfluence as mf
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "Makefile", *ROOT.glob("docs/**/*.md")]
 ELSEWHERE = {
-    "benchmarks/faults.py": "tests/upkeep/test_fault_campaign.py",
+    "benchmarks/faults.py": "tests/store/upkeep/test_fault_campaign.py",
     "benchmarks/fuzz.py": "tests/fuzzing/test_fuzzing.py",
-    "benchmarks/soak.py": "tests/upkeep/test_soak.py",
+    "benchmarks/soak.py": "tests/store/upkeep/test_soak.py",
     **{f"deploy/{name}": "tests/test_deploy.py" for name in ("gnu-parallel.sh", "ray-cluster.sh", "slurm-array.sh")},
 }
 NEEDS_CUDA = ["benchmarks/limits.py", "benchmarks/norm.py", "benchmarks/train.py"]

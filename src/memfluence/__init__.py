@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from memfluence.runs import open_run as open
     from memfluence.runs.scanning import scan_on_ray
     from memfluence.runs.values import c_scores, datamodels, judge, profile, values
+    from memfluence.store.upkeep import compact, merge, repair, verify
     from memfluence.training.planning import plan
-    from memfluence.upkeep import compact, merge, repair, verify
 
 __version__ = "0.1.0"
 
@@ -67,7 +67,7 @@ _HOMES = {
     "MemfluenceWarning": "errors",
     "Run": "runs",
     "c_scores": "runs.values",
-    "compact": "upkeep",
+    "compact": "store.upkeep",
     "compare": "exchange",
     "datamodels": "runs.values",
     "experiment": "experiments.doing",
@@ -76,17 +76,17 @@ _HOMES = {
     "export_trials": "exchange",
     "import_trials": "exchange",
     "judge": "runs.values",
-    "merge": "upkeep",
+    "merge": "store.upkeep",
     "network": "learners.networks",
     "open": "runs",
     "plan": "training.planning",
     "profile": "runs.values",
-    "repair": "upkeep",
+    "repair": "store.upkeep",
     "reproduce": "experiments.reproduce",
     "run": "api",
     "scan_on_ray": "runs.scanning",
     "values": "runs.values",
-    "verify": "upkeep",
+    "verify": "store.upkeep",
 }
 
 

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 
 from memfluence.datasets import Dataset
+from memfluence.exchange.importing import Labels, import_trials
 from memfluence.runs import Run
-from memfluence.store import import_trials
-from memfluence.store.importing import Labels
 
 
 def run_of(directory: Path, n_train: int, n_test: int, classes: list[str], trials: int = 30) -> tuple[Run, Any, Any]:

@@ -9,8 +9,8 @@ from engines.commands import DATA, LEARNER
 from memfluence.errors import RunMismatchError
 from memfluence.progress import Silent
 from memfluence.store import TrialStore
+from memfluence.store.upkeep import verify
 from memfluence.training.campaign import Campaign, prepare, run_trials
-from memfluence.upkeep import verify
 
 
 class _Late(Silent):

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
+from memfluence.exchange.importing import Labels, import_trials
 from memfluence.records import Trials
 from memfluence.runs import Run
-from memfluence.store import import_trials
-from memfluence.store.importing import Labels
 
 N_TRAIN, N_TEST, TRIALS = 40, 30, 200
 MEMORIZED = (0, 1, 2, 3, 5)  # right exactly when kept; the others are always right

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from memfluence.exchange.importing import Labels, import_trials
 from memfluence.runs import Run
-from memfluence.store import import_trials, unpack
-from memfluence.store.importing import Labels
+from memfluence.store import unpack
 from simulated import probit_world
 
 N_TRAIN, N_TEST = 120, 100

@@ -7,7 +7,7 @@ import pytest
 import memfluence as mf
 from memfluence.store import TrialStore
 from remote.s3_server import Storage
-from upkeep.planned_world import PlannedWorld, with_one_bit_changed
+from store.upkeep.planned_world import PlannedWorld, with_one_bit_changed
 
 
 @pytest.fixture(params=["s3://bucket", "memory://bucket", "local://"])

@@ -19,7 +19,7 @@ from memfluence.store import SegmentWriter, TrialStore, _files
 from memfluence.store.bits import pack, unpack
 from power_cuts import recorded
 from small_world import SmallWorld
-from upkeep.planned_world import PlannedWorld
+from store.upkeep.planned_world import PlannedWorld
 
 
 def segment_files(path: Path) -> list[Path]:

@@ -34,7 +34,7 @@ def verify(
         from memfluence.engines import one_thread_from_the_start
 
         one_thread_from_the_start()
-    from memfluence.upkeep import verify as check
+    from memfluence.store.upkeep import verify as check
 
     with stdout_to_stderr():  # what learners print is not our output
         found = check(
@@ -69,7 +69,7 @@ def repair(
     json: JsonOption = False,
 ) -> None:
     """Set aside in RUN/damaged what verify finds wrong, and list what will run again. Nothing is deleted."""
-    from memfluence.upkeep import repair as mend
+    from memfluence.store.upkeep import repair as mend
 
     done = mend(run, dry_run=dry_run)
     if json:
@@ -98,7 +98,7 @@ def merge(
     json: JsonOption = False,
 ) -> None:
     """Join runs of the same data, learner and plan that were made in different places."""
-    from memfluence.upkeep import merge as join
+    from memfluence.store.upkeep import merge as join
 
     done = join(out, runs)
     if json:
@@ -114,7 +114,7 @@ def merge(
 
 def compact(run: RunArgument, json: JsonOption = False) -> None:
     """Join many small segments into few large ones. Safe while others write to the run or read it."""
-    from memfluence.upkeep import compact as join
+    from memfluence.store.upkeep import compact as join
 
     done = join(run)
     if json:

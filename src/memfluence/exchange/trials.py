@@ -6,9 +6,11 @@ from pathlib import Path
 
 from memfluence.datasets import load
 from memfluence.errors import InputError
+from memfluence.exchange.importing import Imported, Labels
+from memfluence.exchange.importing import import_trials as _import
+from memfluence.exchange.trials_file import TrialsFile, write_trials_file
 from memfluence.runs import Run
-from memfluence.store import Imported, Labels, Location, TrialsFile, locate, unpack, write_trials_file
-from memfluence.store import import_trials as _import
+from memfluence.store import Location, locate, unpack
 
 __all__ = ["export_trials", "import_trials"]
 

@@ -5,13 +5,11 @@ from memfluence.store._files import file_errors, write_whole
 from memfluence.store._index import INDEXED
 from memfluence.store.bits import pack, unpack
 from memfluence.store.checkpoints import CheckpointFiles, StoredCheckpoint
-from memfluence.store.importing import Imported, Labels, import_trials
 from memfluence.store.locations import Location, Uri, folder_for, locate, refuse_uri
 from memfluence.store.rows import Rows, join_rows
 from memfluence.store.run_file import FORMAT, RUN_FILE, RunInfo, differences, is_run, other_inputs, segment_columns
 from memfluence.store.segments import DamagedSegmentError
 from memfluence.store.store import Damage, Scan, TrialStore
-from memfluence.store.trials_file import TrialsFile, write_trials_file
 from memfluence.store.writer import SegmentWriter
 
 __all__ = [
@@ -21,8 +19,6 @@ __all__ = [
     "CheckpointFiles",
     "Damage",
     "DamagedSegmentError",
-    "Imported",
-    "Labels",
     "Location",
     "Rows",
     "RunInfo",
@@ -30,12 +26,10 @@ __all__ = [
     "SegmentWriter",
     "StoredCheckpoint",
     "TrialStore",
-    "TrialsFile",
     "Uri",
     "differences",
     "file_errors",
     "folder_for",
-    "import_trials",
     "is_run",
     "join_rows",
     "locate",
@@ -45,6 +39,5 @@ __all__ = [
     "refuse_uri",
     "segment_columns",
     "unpack",
-    "write_trials_file",
     "write_whole",
 ]

@@ -10,8 +10,8 @@ import pytest
 import memfluence as mf
 from memfluence.store import TrialStore, unpack
 from power_cuts import recorded
-from upkeep.kills import killed_everywhere
-from upkeep.planned_world import PlannedWorld, all_files, with_one_bit_changed
+from store.upkeep.kills import killed_everywhere
+from store.upkeep.planned_world import PlannedWorld, all_files, with_one_bit_changed
 
 
 def damaged_run(path: Path) -> PlannedWorld:

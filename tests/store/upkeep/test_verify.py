@@ -14,7 +14,7 @@ from memfluence import designs
 from memfluence.errors import DesignError, InputError, RunMismatchError, StoreError
 from memfluence.records import Failure
 from memfluence.store import TrialStore, segments
-from upkeep.planned_world import PlannedWorld, all_files, with_one_bit_changed
+from store.upkeep.planned_world import PlannedWorld, all_files, with_one_bit_changed
 
 
 def messages(run: Path) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-CAMPAIGN = Path(__file__).parent.parent.parent / "benchmarks" / "faults.py"
+CAMPAIGN = Path(__file__).parents[3] / "benchmarks" / "faults.py"
 
 
 @pytest.mark.timeout(7200)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-SOAK = Path(__file__).parent.parent.parent / "benchmarks" / "soak.py"
+SOAK = Path(__file__).parents[3] / "benchmarks" / "soak.py"
 
 
 @pytest.mark.timeout(7200)

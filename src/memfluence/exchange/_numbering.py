@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from memfluence.errors import StoreError
+from memfluence.exchange.trials_file import TrialsFile
 from memfluence.records import Outcome
 from memfluence.store.bits import pack
 from memfluence.store.store import TrialStore
-from memfluence.store.trials_file import TrialsFile
 
 __all__ = ["number_trials"]
 

@@ -21,7 +21,7 @@ from memfluence.learners import Learner, described, described_before, resolve
 from memfluence.records import Failure, Outcome, canonical_json
 from memfluence.runs import Run
 from memfluence.store import Location, TrialStore, differences, pack, unpack
-from memfluence.upkeep._survey import design_of
+from memfluence.store.upkeep._survey import design_of
 
 __all__ = ["Again", "run_again"]
 

@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from memfluence.store import Location, TrialStore
-from memfluence.upkeep._survey import Survey, survey
+from memfluence.store.upkeep._survey import Survey, survey
 
 if TYPE_CHECKING:
-    from memfluence.upkeep.sampling import Again
+    from memfluence.store.upkeep.sampling import Again
 
 __all__ = ["Problem", "Verified", "problems_of", "verify"]
 
@@ -70,7 +70,7 @@ def verify(
     problems, notes = problems_of(found), list(found.unchecked)
     again: tuple[Again, ...] = ()
     if sample:
-        from memfluence.upkeep.sampling import run_again  # learners and data are needed for this alone
+        from memfluence.store.upkeep.sampling import run_again  # learners and data are needed for this alone
 
         again = run_again(
             store,

@@ -4,9 +4,9 @@ Nothing here is needed for scores, and nothing here makes any: it reads, moves a
 ever removed from a place after another place has been written, read back and compared.
 """
 
-from memfluence.upkeep.compacting import Compacted, compact
-from memfluence.upkeep.merging import Merged, merge
-from memfluence.upkeep.repairing import Repaired, repair
-from memfluence.upkeep.verifying import Problem, Verified, verify
+from memfluence.store.upkeep.compacting import Compacted, compact
+from memfluence.store.upkeep.merging import Merged, merge
+from memfluence.store.upkeep.repairing import Repaired, repair
+from memfluence.store.upkeep.verifying import Problem, Verified, verify
 
 __all__ = ["Compacted", "Merged", "Problem", "Repaired", "Verified", "compact", "merge", "repair", "verify"]

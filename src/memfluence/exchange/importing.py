@@ -11,18 +11,18 @@ from pathlib import Path
 import numpy as np
 
 from memfluence.errors import InputError, RunMismatchError
-from memfluence.records import EXTRA_COLUMNS, Kind, digest
-from memfluence.store._numbering import number_trials
-from memfluence.store._places import place_of
-from memfluence.store.locations import Location
-from memfluence.store.run_file import FORMAT, RUN_FILE, RunInfo, info_from_json, segment_columns
-from memfluence.store.store import TrialStore
-from memfluence.store.trials_file import (
+from memfluence.exchange._numbering import number_trials
+from memfluence.exchange.trials_file import (
     TrialsFile,
     read_release_folder,
     read_trials_file,
     release_folders,
 )
+from memfluence.records import EXTRA_COLUMNS, Kind, digest
+from memfluence.store._places import place_of
+from memfluence.store.locations import Location
+from memfluence.store.run_file import FORMAT, RUN_FILE, RunInfo, info_from_json, segment_columns
+from memfluence.store.store import TrialStore
 
 __all__ = ["Imported", "Labels", "import_trials"]
 

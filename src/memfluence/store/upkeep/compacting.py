@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from memfluence.store import DamagedSegmentError, Location, TrialStore
-from memfluence.upkeep._batches import LARGEST, Batches
+from memfluence.store.upkeep._batches import LARGEST, Batches
 
 __all__ = ["Compacted", "compact"]
 

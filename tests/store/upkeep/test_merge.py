@@ -10,7 +10,7 @@ import memfluence as mf
 from memfluence.errors import InputError, RunMismatchError, StoreError
 from memfluence.records import Failure
 from memfluence.store import TrialStore, unpack
-from upkeep.planned_world import PlannedWorld, all_files
+from store.upkeep.planned_world import PlannedWorld, all_files
 
 
 def parts(world: PlannedWorld, tmp_path: Path, *ranges: range) -> list[Path]:

@@ -13,8 +13,8 @@ import memfluence as mf
 from memfluence.errors import StoreError
 from memfluence.store import Rows, TrialStore, unpack
 from memfluence.store._upkeep import _is_no_file
-from upkeep.kills import killed_everywhere
-from upkeep.planned_world import PlannedWorld, all_files
+from store.upkeep.kills import killed_everywhere
+from store.upkeep.planned_world import PlannedWorld, all_files
 
 
 def is_whole(run: Path, world: PlannedWorld) -> bool:
