@@ -20,6 +20,7 @@ __all__ = [
     "COLOURS",
     "COLUMN",
     "FORMATS",
+    "GREEN",
     "GREY",
     "INK",
     "ORANGE",

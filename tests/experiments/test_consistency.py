@@ -16,7 +16,7 @@ from memfluence.estimators import influence, memorization
 from memfluence.experiments import consistency
 from memfluence.experiments._splits import Side, by_chance, sides, trials_each
 from memfluence.experiments._splits import compared as compare_sides
-from memfluence.experiments.figures import draw
+from memfluence.experiments.doing import draw
 from memfluence.findings.cross_fit import halves
 
 

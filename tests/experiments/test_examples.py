@@ -9,8 +9,8 @@ from small_runs import MEMORIZED, N_TEST, N_TRAIN, make_run
 from memfluence.datasets import from_arrays
 from memfluence.errors import InputError, MemfluenceWarning
 from memfluence.experiments import examples
+from memfluence.experiments.doing import draw
 from memfluence.experiments.examples import nearest
-from memfluence.experiments.figures import draw
 from memfluence.runs import Run
 
 

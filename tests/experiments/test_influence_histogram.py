@@ -9,7 +9,7 @@ from world_runs import N_TEST, world_run
 
 from memfluence.errors import InputError
 from memfluence.experiments import histogram
-from memfluence.experiments.figures import draw
+from memfluence.experiments.doing import draw
 from memfluence.experiments.histogram import binned
 
 

@@ -12,7 +12,7 @@ from memfluence.datasets import Dataset, from_arrays
 from memfluence.engines import Event, PartWay
 from memfluence.errors import InputError, Interrupted, LearnerError, RunMismatchError
 from memfluence.experiments import last_layer
-from memfluence.experiments.doing import linear_at_once
+from memfluence.experiments.last_layer import linear_at_once
 from memfluence.learners import MLP, represent, resolve
 from memfluence.learners.nets import watch
 from memfluence.learners.nets.fresh_models import last_linear
@@ -215,7 +215,7 @@ def test_a_network_that_keeps_nothing_says_so(tmp_path: Path, monkeypatch: pytes
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("memfluence.experiments.doing._last_layer.represent", interrupted)
+    monkeypatch.setattr("memfluence.experiments.last_layer.represent", interrupted)
     data = from_arrays(*dataset())
     with pytest.raises(Interrupted, match="the network on all examples is not kept"):
         mf.experiment("last-layer", run, dataset=data, learner="mlp", out=tmp_path / "out", progress=False)

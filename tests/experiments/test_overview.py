@@ -9,7 +9,7 @@ from world_runs import world_run
 
 from memfluence.errors import InputError
 from memfluence.experiments import last_layer, overview
-from memfluence.experiments._statistics import jackknife, models
+from memfluence.experiments._result import jackknife, models
 
 
 def test_the_jackknife_of_a_mean_is_its_standard_error() -> None:

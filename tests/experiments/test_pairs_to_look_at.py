@@ -9,7 +9,7 @@ from small_runs import CARRIED, N_TEST, N_TRAIN, make_run
 from memfluence.datasets import from_arrays
 from memfluence.errors import InputError
 from memfluence.experiments import pairs
-from memfluence.experiments.figures import draw
+from memfluence.experiments.doing import draw
 from memfluence.experiments.pairs import positions, strongest_first
 from memfluence.runs import Run
 

@@ -9,7 +9,7 @@ from world_runs import world_run
 
 from memfluence.errors import InputError
 from memfluence.experiments import thresholds
-from memfluence.experiments.figures import draw
+from memfluence.experiments.doing import draw
 from memfluence.experiments.thresholds import propose
 from memfluence.findings.agreement import Agreement
 

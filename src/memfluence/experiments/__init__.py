@@ -1,29 +1,37 @@
-"""The paper's experiments. Each is a module with `summarize(...)`, from trials to a `Result`; one that trains models of
-its own also has `plan(...)`, which says which examples each model keeps and what it is for. Nothing here trains:
-`memfluence.experiment(NAME, RUN, ...)` plans, runs with any engine into a store of its own, summarizes and draws.
+"""The paper's experiments, one module each, and their registry. A module has
 
-A name has an underscore as a module (`last_layer`) and a hyphen on the command line (`last-layer`).
+plan(run, ...)      which models are to be trained and what each is for, where it trains any
+summarize(...)      from runs, or from a plan and its trials, to a `Result`
+draw(result)        the figure
+say(result)         the table and the lines that the command line prints
+report(result, of)  the paragraphs of its section in the report of `reproduce`
+
+`memfluence.experiment(NAME, RUN, ...)` plans, trains with any engine into a store of its own, summarizes and draws. A
+name has an underscore as a module (`last_layer`) and a hyphen on the command line (`last-layer`).
 """
 
-from types import ModuleType
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from memfluence import paper
 from memfluence.errors import InputError
-from memfluence.experiments import (
-    consistency,
-    examples,
-    histogram,
-    last_layer,
-    long_tail,
-    overview,
-    pairs,
-    removal,
-    thresholds,
-    utility,
-)
-from memfluence.experiments._result import Result
-from memfluence.experiments._retraining import Retraining
-from memfluence.experiments._splits import of_keep
+
+if TYPE_CHECKING:
+    from memfluence import paper
+    from memfluence.experiments import (
+        consistency,
+        examples,
+        histogram,
+        last_layer,
+        long_tail,
+        overview,
+        pairs,
+        removal,
+        thresholds,
+        utility,
+    )
+    from memfluence.experiments._result import Result
+    from memfluence.experiments._splits import of_keep
+    from memfluence.experiments._training import Retraining
 
 __all__ = [
     "EXPERIMENTS",
@@ -44,22 +52,33 @@ __all__ = [
     "utility",
 ]
 
-EXPERIMENTS: dict[str, ModuleType] = {
-    "examples": examples,
-    "histogram": histogram,
-    "pairs": pairs,
-    "consistency": consistency,
-    "thresholds": thresholds,
-    "removal": removal,
-    "utility": utility,
-    "last-layer": last_layer,
-    "long-tail": long_tail,
+EXPERIMENTS = {  # in the order of the paper: name and what `memfluence experiment --help` says of it
+    "examples": "Examples by memorization (Fig. 1).",
+    "removal": "Accuracy without the memorized (Fig. 2).",
+    "histogram": "Influence of the pairs (Fig. 3).",
+    "utility": "What the examples in pairs are good for.",
+    "pairs": "Pairs side by side (Figs. 4-6).",
+    "consistency": "Do halves and runs agree (Fig. 7).",
+    "thresholds": "Thresholds that halves agree on.",
+    "last-layer": "Retrain the last layer alone (Fig. 8).",
+    "long-tail": "The theory itself, on synthetic data.",
 }
+_HOMES = {"Result": "_result", "Retraining": "_training", "of_keep": "_splits"}
 
 
-def named(name: str) -> ModuleType:
+def named(name: str) -> Any:
     """The module of an experiment, by either spelling of its name."""
-    found = EXPERIMENTS.get(name.replace("_", "-"))
-    if found is None:
+    if name.replace("_", "-") not in EXPERIMENTS:
         raise InputError(f"There is no experiment {name!r}; there are {', '.join(EXPERIMENTS)}.")
-    return found
+    return import_module(f"{__name__}.{name.replace('-', '_')}")
+
+
+def __getattr__(name: str) -> Any:
+    """Modules and classes are imported when they are asked for."""
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    if name == "paper":
+        return import_module("memfluence.paper")
+    if name in ("overview", "doing") or name.replace("_", "-") in EXPERIMENTS:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,7 @@ import numpy as np
 
 from memfluence.errors import InputError
 from memfluence.estimators import Arms, Influence, Memory, arms, memorization_of
-from memfluence.experiments._checks import LEAST_TRIALS
+from memfluence.experiments._result import LEAST_TRIALS
 from memfluence.findings.agreement import (
     INFLUENCE,
     MEMORIZATION,

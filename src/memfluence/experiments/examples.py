@@ -11,21 +11,26 @@ empty, and a warning says so. With few trials many estimates are equal, and ties
 """
 
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from memfluence.datasets import Dataset, features, one_input, picture_range, to_images
+from memfluence.drawing import INK, ORANGE, SOFT, WORDS, cell, new_canvas, write
 from memfluence.errors import InputError, MemfluenceWarning
-from memfluence.experiments._checks import check_trials
-from memfluence.experiments._looking import in_words, pictures
-from memfluence.experiments._result import Result, about
+from memfluence.experiments._result import Result, about, check_trials
 from memfluence.runs import Run
+from memfluence.wording import class_name, shortened, value
 
-__all__ = ["VALUES", "nearest", "summarize"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["VALUES", "draw", "in_words", "nearest", "pictures", "summarize"]
 
 VALUES = (0.0, 0.5, 1.0)
 CLASSES = 3  # shown where none are asked for
+FEATURES, LETTERS = 6, 160  # of an input in words
 
 
 def summarize(
@@ -129,3 +134,61 @@ def _warn_of_empty(name: str, groups: Sequence[np.ndarray]) -> None:
             MemfluenceWarning,
             stacklevel=3,
         )
+
+
+# Inches: a picture, what lies between two, between groups, the text below a picture, head and margin.
+PICTURE, GAP, GROUP, TEXT, HEAD, MARGIN, NAME = 0.62, 0.06, 0.26, 0.22, 0.52, 0.1, 0.16
+
+
+def pictures(dataset: Dataset, split: Literal["train", "test"], rows: Iterable[int]) -> dict[str, np.ndarray]:
+    """Pictures of some examples as {"train 17": (h, w) or (h, w, 3) uint8}; none where the data are not images."""
+    some = sorted(set(rows))
+    shown_range = picture_range(dataset.x_train, dataset.value_range)
+    images = to_images(_inputs(dataset, split), shown_range, np.array(some)) if some else None
+    return {} if images is None else {f"{split} {row}": image for row, image in zip(some, images)}
+
+
+def in_words(dataset: Dataset, split: Literal["train", "test"], row: int) -> str:
+    """An input as text: itself, or its first features by name."""
+    one = one_input(_inputs(dataset, split), row)
+    if isinstance(one, str):
+        text = " ".join(one[: 4 * LETTERS].split())
+        return text if len(text) <= LETTERS else f"{text[: LETTERS - 1]}…"
+    named = list(features(one))
+    shown = ", ".join(f"{name} {_short(value)}" for name, value in named[:FEATURES])
+    return shown + (f" and {len(named) - FEATURES:,} more" if len(named) > FEATURES else "")
+
+
+def _inputs(dataset: Dataset, split: str) -> Any:
+    return dataset.x_train if split == "train" else dataset.x_test
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float | np.floating) else str(value)
+
+
+def draw(result: Result) -> "Figure":
+    """Training examples around three memorization values, a row for each class."""
+    count, values = result.settings["count"], result.numbers["values"]
+    classes = result.numbers["classes"]
+    across, side = (PICTURE, PICTURE) if result.pictures else WORDS
+    group = count * (across + GAP) - GAP + GROUP
+    row = NAME + side + TEXT + 0.08
+    width = 2 * MARGIN + len(values) * group - GROUP
+    figure = new_canvas(max(width, 4.0), HEAD + len(classes) * row)
+    height = figure.get_figheight()
+    write(figure, MARGIN, height - 0.07, result.title, SOFT)
+    for k, around in enumerate(values):
+        write(figure, MARGIN + k * group, height - 0.28, f"memorization around {around:g}", INK, bold=True)
+    for number, name in enumerate(classes):
+        top = height - HEAD - number * row
+        write(figure, MARGIN, top, shortened(class_name(name), 40), ORANGE, bold=True)
+        own = result.table[result.table["class"] == name]
+        for k, around in enumerate(values):
+            for place, one in enumerate(own[own["around"] == around].itertuples()):
+                x = MARGIN + k * group + place * (across + GAP)
+                words = getattr(one, "input", "")
+                cell(figure, x, top - NAME, side, result.pictures, f"train {one.index}", words)
+                write(figure, x, top - NAME - side - 0.02, value(one.memorization), INK, size=6.5)
+                write(figure, x, top - NAME - side - 0.115, f"train {one.index}", SOFT, size=5.5)
+    return figure

@@ -20,31 +20,46 @@ far other trials would move them is what the experiment `consistency` says.
 Failure cases. Learners without a last linear layer cannot be asked.
 """
 
+import io
+import json
+import shutil
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memfluence.errors import InputError
+from memfluence.datasets import Dataset
+from memfluence.drawing import BLUE, INK, ORANGE, PAGE, SOFT, panels, panels_tidy
+from memfluence.errors import InputError, Interrupted, RunMismatchError, StoreError
 from memfluence.estimators import memorization
-from memfluence.experiments._checks import check_same_data, check_trials
-from memfluence.experiments._result import Result, about
+from memfluence.experiments._result import BLOCKS, Result, about, check_same_data, check_trials, jackknife, spread
 from memfluence.experiments._splits import of_keep
-from memfluence.experiments._statistics import BLOCKS, jackknife, spread
+from memfluence.experiments._training import Training, only
 from memfluence.findings.agreement import MEMORIZATION, Agreement, Part, agreement, influence_agreement
-from memfluence.records import Trials
-from memfluence.runs import Run
-from memfluence.store import unpack
+from memfluence.learners import Learner, Representation, represent, resolve
+from memfluence.npzfiles import open_npz
+from memfluence.records import Trial, Trials, canonical_json, digest
+from memfluence.runs import Run, open_run
+from memfluence.store import CheckpointFiles, unpack, write_whole
+from memfluence.wording import count
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-__all__ = ["NOTE", "plan", "summarize"]
+__all__ = ["NOTE", "conduct", "draw", "linear_at_once", "plan", "summarize"]
 
 NOTE = (
     "The representation has seen every training example, so these linear models are not blind to the examples that they"
     " leave out: this is what the last layer alone memorizes, and no cheaper estimate of what the network does."
 )
+NETWORK_FILE = "representations.json"
+CHECKPOINTS = "checkpoints"  # of the network, until its representations are there
+AT_ONCE = 50  # linear models; on 50,000 x 512 features their scores take 1 GB
+FEW = 10_000  # training examples, up to which a CPU spends its time on calls rather than on products
 INFLUENCE = np.arange(1, 41) / 100  # thresholds compared; lower than elsewhere, since the last layer has weak ones
 
 
@@ -55,6 +70,91 @@ def plan(run: Run, trials: int = 1000, *, seed: int = 0, keep: float | None = No
         raise InputError(f"The 'trials' parameter must be an integer >= 20. Got {trials!r} instead.")
     kept = [kind.keep for kind in run.info.kinds if kind.keep is not None]
     return {"design": "fixed", "keep": keep or (kept[0] if kept else 0.7), "trials": trials, "seed": seed}
+
+
+def conduct(name: str, runs: list[Run], out: Path, training: Training, options: dict[str, Any]) -> Result:
+    """Linear models on what the last layer of one network, trained on everything, is given."""
+    run = only(runs, name)
+    given = {one: options.pop(one) for one in ("trials", "seed") if one in options}
+    design = plan(run, keep=options.get("keep"), **given)
+    at_once = {"group": linear_at_once(run.info.n_train, training.device)}
+    linear = resolve("linear@paper", at_once | (options.pop("linear", None) or {}))
+    if not training.train:
+        network = _made_with(out)
+        return summarize(run, open_run(out / "trained"), network, **options)
+    dataset, network = _represented(training.learner_of(run), training.data_of(run), design["seed"], training, out)
+    return summarize(run, training.run(out / "trained", dataset, linear, **design), network, **options)
+
+
+def linear_at_once(n_train: int, device: str) -> int:
+    """How many linear models are trained at once: on a CPU, an epoch of 50,000 x 512 features takes one alone 0.083 s,
+    ten at once 0.112 s each.
+    """
+    from memfluence.learners.nets.device import torch_device
+
+    return AT_ONCE if n_train <= FEW or torch_device(device).type == "cuda" else 1
+
+
+def _made_with(out: Path) -> dict[str, Any]:
+    """What the representations of a last-layer experiment were made with."""
+    if not (out / NETWORK_FILE).is_file():
+        raise InputError(f"{out} has no {NETWORK_FILE}: its network was not trained yet; run it without --no-train.")
+    found: dict[str, Any] = json.loads((out / NETWORK_FILE).read_bytes())
+    return found
+
+
+def _represented(
+    learner: Learner, dataset: Dataset, seed: int, training: Training, out: Path
+) -> tuple[Dataset, dict[str, Any]]:
+    """The dataset with representations for inputs, and what made them; kept in files, so that they are made once."""
+    arrays, notes = out / "representations.npz", out / NETWORK_FILE
+    made_by = {"learner": learner.describe(), "data": dataset.fingerprint, "seed": seed}
+    if arrays.is_file() and notes.is_file():
+        network = _made_with(out)
+        if canonical_json(network["made_by"]) != canonical_json(made_by):
+            raise RunMismatchError(
+                f"{arrays} holds what another network was made of (another learner, seed or data); choose another"
+                " directory (--out)."
+            )
+    else:
+        outcome, train, test = _trained(learner, dataset, seed, training, out, digest(made_by))
+        network = {
+            "made_by": made_by,
+            "learner": learner.name,
+            "features": train.shape[1],
+            "test_accuracy": float(outcome.test_correct.mean()),
+            "train_accuracy": float(outcome.train_correct.mean()),
+            "seconds": outcome.seconds,
+        }
+        content = io.BytesIO()
+        labels = {f"y_{split}": dataset.labels(split) for split in ("train", "test")}
+        np.savez(content, x_train=train, x_test=test, **labels)  # type: ignore[arg-type]
+        write_whole(arrays, content.getvalue())
+        write_whole(notes, (json.dumps(network, indent=2) + "\n").encode())
+        shutil.rmtree(out / CHECKPOINTS, ignore_errors=True)
+    with open_npz(arrays, StoreError) as file:
+        train, test = file.read("x_train"), file.read("x_test")
+    name = f"npz:{arrays.resolve()}"
+    return replace(dataset, name=name, x_train=train, x_test=test, value_range=None, attributes={}), network
+
+
+def _trained(
+    learner: Learner, dataset: Dataset, seed: int, training: Training, out: Path, made_by: str
+) -> Representation:
+    """The network on everything. Stopped, it goes on from where it was."""
+    everything = Trial(0, 0, np.ones(dataset.n_train, dtype=bool), seed)
+    listener, every = training.listener, training.checkpoint_every
+    kept = CheckpointFiles(out / CHECKPOINTS, {"made_by": made_by}, every, listener.note) if every else None
+    listener.note(f"{learner.name} on all {dataset.n_train:,} training examples, whose representations are taken:")
+    listener.start(total=1, done=0)
+    try:
+        return represent(learner, dataset, everything, device=training.device, checkpoints=kept, report=listener.event)
+    except KeyboardInterrupt:
+        part_way = kept.part_way(()) if kept else []
+        where = f"is kept at {part_way[0].fraction:.0%} in {out}" if part_way else "is not kept"
+        raise Interrupted(f"Stopped: the network on all examples {where}; run the same command to go on.") from None
+    finally:
+        listener.stop()
 
 
 def summarize(
@@ -179,3 +279,47 @@ def _table(curves: Mapping[str, Agreement]) -> "pd.DataFrame":
         for k, threshold in enumerate(one.thresholds.tolist())
     ]
     return pd.DataFrame(rows).rename(columns={"first": "network", "second": "linear"})
+
+
+_LOUD = "The representation has seen every training example: these linear models are not blind to what they leave out."
+
+
+def draw(result: Result) -> "Figure":
+    """How few examples the last layer memorizes, and how little its influences agree with those of whole networks."""
+    table = result.table
+    figure, axes = panels(f"{result.title}\n", PAGE, 2.6, columns=3)
+    figure.text(0.01, 0.925, _LOUD, color=ORANGE, fontsize=8, va="top")
+    _memorized(axes[0, 0], result)
+    for one, column, title in (
+        (axes[0, 1], "jaccard", "Jaccard index of the pairs"),
+        (axes[0, 2], "difference", "average difference of influence"),
+    ):
+        for quantity, label, colour in (
+            ("influence", "memorized or not", BLUE),
+            ("influence of memorized", "memorized ones", ORANGE),
+        ):
+            of = table[table["quantity"] == quantity]
+            one.plot(of["threshold"], of[column], color=colour, marker="o", markersize=2.5, linewidth=1, label=label)
+        one.axvline(result.settings["infl"], color=SOFT, linewidth=0.8, linestyle=":")
+        one.set_ylim(0, 1.02 if column == "jaccard" else None)
+        one.set_xlabel("influence at or above")
+        one.set_title(title, fontsize=8, color=INK)
+    axes[0, 1].legend(frameon=False, fontsize=7, title="training example", title_fontsize=7)
+    panels_tidy(axes)
+    return figure
+
+
+def _memorized(axes: "Axes", result: Result) -> None:
+    """How many training examples each side memorizes at each threshold."""
+    of = result.table[result.table["quantity"] == "memorization"]
+    for side, label, colour in (("network", "whole networks", BLUE), ("linear", "last layer alone", ORANGE)):
+        axes.plot(of["threshold"], of[side], color=colour, marker="o", markersize=2.5, linewidth=1, label=label)
+    axes.set_yscale("function", functions=(np.log1p, np.expm1))  # zero has a place
+    top = max(1, int(of[["network", "linear"]].to_numpy().max()))
+    ticks = [0, *(step * 10**power for power in range(9) for step in (1, 3) if step * 10**power <= top)]
+    axes.set_yticks(ticks, [count(tick) for tick in ticks])
+    axes.set_ylim(-0.2, 1.5 * top)
+    axes.axvline(result.settings["mem"], color=SOFT, linewidth=0.8, linestyle=":")
+    axes.set_xlabel("memorization at or above")
+    axes.set_title("training examples", fontsize=8, color=INK)
+    axes.legend(frameon=False, fontsize=7)

@@ -26,23 +26,48 @@ Failure cases. A world without singletons, or without test examples of theirs, s
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memfluence.datasets import Dataset
+from memfluence.datasets import Dataset, as_dataset
+from memfluence.drawing import (
+    BLUE,
+    GREEN,
+    GREY,
+    INK,
+    ORANGE,
+    PAGE,
+    SOFT,
+    panels,
+    panels_tidy,
+)
 from memfluence.errors import InputError
 from memfluence.estimators import memorization
-from memfluence.experiments._checks import check_repeats
-from memfluence.experiments._result import Result
-from memfluence.experiments._retraining import Retraining
-from memfluence.experiments._statistics import BLOCKS, difference, jackknife, spread
+from memfluence.experiments._limits import (
+    ask,
+    clipping,
+    draw_clips,
+    draw_noises,
+    draw_stopping,
+    early_stopping,
+    limited,
+    times_seen,
+)
+from memfluence.experiments._result import BLOCKS, Result, check_repeats, difference, jackknife, spread
+from memfluence.experiments._training import Retraining, Training
+from memfluence.learners import resolve
 from memfluence.records import Trials
 from memfluence.runs import Run
 from memfluence.seeding import generator, random_subset
 from memfluence.store import unpack
 
-__all__ = ["Campaign", "World", "plan", "retraining", "summarize"]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["Campaign", "World", "conduct", "draw", "plan", "retraining", "summarize"]
 
 SIZES = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, 10**9))  # of subpopulations, in the training set
 ARMS = ("all", "singletons", "random")
@@ -83,18 +108,6 @@ class Campaign:
     noises: tuple[float, ...]  # multipliers of the noise on gradients that are clipped at `noise_clip`
     noise_clip: float
     seed: int
-
-    @property
-    def stopped(self) -> dict[str, dict[str, Any]]:
-        """What the learner is set to for early stopping, by the name of the store."""
-        return {f"epochs-{count}": {"epochs": count} for count in self.epochs}
-
-    @property
-    def clipped(self) -> dict[str, dict[str, Any]]:
-        """What it is set to for clipping and noise."""
-        clipped = {f"clip-{clip:.12g}": {"clip": clip, "noise": 0.0} for clip in self.clips}
-        at = self.noise_clip
-        return clipped | {f"clip-{at:.12g}-noise-{noise:.12g}": {"clip": at, "noise": noise} for noise in self.noises}
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -143,7 +156,7 @@ def plan(
 
 def retraining(dataset: Dataset, repeats: int, seed: int) -> Retraining:
     """Models on everything, without the singletons, and without as many random examples."""
-    single = _seen(dataset)[dataset.attributes["train_subpopulation"]] == 1  # (n_train,) bool
+    single = times_seen(dataset)[dataset.attributes["train_subpopulation"]] == 1  # (n_train,) bool
     kept = int((~single).sum())
     masks: list[np.ndarray] = []
     purposes = []
@@ -155,16 +168,39 @@ def retraining(dataset: Dataset, repeats: int, seed: int) -> Retraining:
     return Retraining("long-tail", np.stack(masks), tuple(purposes), {"world": dataset.name, "repeats": repeats}, seed)
 
 
+def conduct(name: str, runs: list[Run], out: Path, training: Training, options: dict[str, Any]) -> Result:
+    """Train what the worlds need, into OUT/WORLD/estimate and removal; of the first also epochs-N, clip-C, ..."""
+    if runs or training.dataset is not None:
+        raise InputError(f"The experiment {name} makes its own data; give no run and no dataset.")
+    campaign, given, settings = plan(**options), training.learner or "mlp", dict(training.settings or {})
+    learner, found = resolve(given, settings), {}
+    explicit: dict[str, Any] = {"design": "explicit", "seed": campaign.seed}
+    for number, world in enumerate(campaign.worlds, start=1):
+        training.note(f"world {number} of {len(campaign.worlds)}: {world.dataset}")
+        data, where = as_dataset(world.dataset), out / world.name
+        models = retraining(data, campaign.repeats, campaign.seed)
+        stores = {
+            "estimate": training.run(where / "estimate", data, learner, trials=campaign.trials, seed=campaign.seed),
+            "removal": training.run(where / "removal", data, learner, masks=models.masks, **explicit),
+        }
+        if number == 1:
+            everything = models.masks[models.rows(arm="all")]
+            for part, one in limited(campaign, given, settings).items():
+                stores[part] = training.run(where / part, data, one, masks=everything, **explicit)
+        found[world.name] = stores
+    return summarize(campaign, found)
+
+
 def summarize(campaign: Campaign, worlds: Mapping[str, Mapping[str, Run]]) -> Result:
-    """Runs of each world by its name: "estimate", "removal", and those of the campaign's `stopped` and `clipped`."""
+    """Runs of each world by its name: "estimate", "removal", and those of `_limits.limited`."""
     import pandas as pd
 
     found = [_world(world, campaign, worlds[world.name]) for world in campaign.worlds]
     base, runs = campaign.worlds[0], worlds[campaign.worlds[0].name]
     numbers = {
         "worlds": found,
-        "early_stopping": _early_stopping(campaign, runs),
-        "clipping": _clipping(campaign, runs),
+        "early_stopping": early_stopping(campaign, runs),
+        "clipping": clipping(campaign, runs),
         "tail": _tail(runs["estimate"].dataset()),
     }
     rows = [
@@ -191,7 +227,7 @@ def summarize(campaign: Campaign, worlds: Mapping[str, Mapping[str, Run]]) -> Re
 
 def _world(world: World, campaign: Campaign, runs: Mapping[str, Run]) -> dict[str, Any]:
     data, estimate, removal = runs["estimate"].dataset(), runs["estimate"], runs["removal"]
-    seen, train = _seen(data), data.attributes["train_subpopulation"]
+    seen, train = times_seen(data), data.attributes["train_subpopulation"]
     once = seen == 1  # (subpopulations,)
     sides = _arms(campaign, data, removal.trials)
     value = memorization(estimate.trials, estimate.info.kinds).value  # (n_train,)
@@ -217,11 +253,6 @@ def _world(world: World, campaign: Campaign, runs: Mapping[str, Run]) -> dict[st
     }
 
 
-def _seen(data: Dataset) -> np.ndarray:
-    """How often each subpopulation is in the training set, (subpopulations,)."""
-    return np.bincount(data.attributes["train_subpopulation"], minlength=len(data.attributes["subpopulation_class"]))
-
-
 def _arms(campaign: Campaign, data: Dataset, trials: Trials) -> dict[str, np.ndarray]:
     """Test accuracy of each model that is there, by its arm."""
     accuracy = dict(zip(trials.numbers.tolist(), unpack(trials.test_correct, trials.n_test).mean(axis=1)))
@@ -232,7 +263,7 @@ def _arms(campaign: Campaign, data: Dataset, trials: Trials) -> dict[str, np.nda
 def _explained(data: Dataset, trials: Trials) -> dict[str, float]:
     """Of the errors on test examples of singletons without the singleton, the share that is gone with it."""
     train, test = data.attributes["train_subpopulation"], data.attributes["test_subpopulation"]
-    once = _seen(data) == 1
+    once = times_seen(data) == 1
     columns = np.flatnonzero(once[test])  # test examples of singleton subpopulations
     carriers = {int(train[i]): i for i in np.flatnonzero(once[train])}
     rows = np.array([carriers[int(test[j])] for j in columns], dtype=np.int64)  # the singleton of each
@@ -250,48 +281,102 @@ def _explained(data: Dataset, trials: Trials) -> dict[str, float]:
     return {"explained": share(blocks >= 0), "explained_stderr": stderr, "pairs": len(columns)}
 
 
-def _early_stopping(campaign: Campaign, runs: Mapping[str, Run]) -> list[dict[str, Any]]:
-    """Models on all the data by when training stopped, against the longest training."""
-    found = {name: _by_seen(runs[name]) for name in campaign.stopped if name in runs}
-    longest = found.get(f"epochs-{max(campaign.epochs, default=0)}", {})
-    return [{**campaign.stopped[name], **_against(longest, parts)} for name, parts in found.items()]
-
-
-def _clipping(campaign: Campaign, runs: Mapping[str, Run]) -> list[dict[str, Any]]:
-    """Models on all the data by how gradients are clipped and made noisy, against those without (first in the list)."""
-    found = {name: _by_seen(runs[name]) for name in campaign.clipped if name in runs}
-    if not found:
-        return []
-    without = _by_seen(runs["removal"], first=campaign.repeats)  # whose first models are those on everything
-    free = {"clip": 0.0, "noise": 0.0, **_against(without, without)}
-    return [free, *({**campaign.clipped[name], **_against(without, parts)} for name, parts in found.items())]
-
-
-def _against(reference: Mapping[str, np.ndarray], parts: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """Accuracies on parts of the data, and what they lost against the reference."""
-    lost = {name: difference(reference[name], values) for name, values in parts.items()}
-    return {**{name: spread(values) for name, values in parts.items()}, "lost": lost}
-
-
-def _by_seen(run: Run, first: int | None = None) -> dict[str, np.ndarray]:
-    """Accuracy of each model, (models,), of all or of the first trials: on the singletons themselves, on test examples
-    whose subpopulation was seen once or more often, and on all of them.
-    """
-    data, trials = run.dataset(), run.trials
-    seen = _seen(data)
-    of_train, of_test = (seen[data.attributes[f"{split}_subpopulation"]] for split in ("train", "test"))
-    chosen = slice(None) if first is None else trials.numbers < first
-    train = unpack(trials.train_correct, trials.n_train)[chosen]
-    test = unpack(trials.test_correct, trials.n_test)[chosen]
-    parts = {
-        "singletons": train[:, of_train == 1],
-        "test_once": test[:, of_test == 1],
-        "test_often": test[:, of_test > 1],
-        "test": test,
-    }
-    return {name: part.mean(axis=1) if part.shape[1] else np.empty(0) for name, part in parts.items()}
-
-
 def _tail(data: Dataset) -> dict[str, Any]:
     """The subpopulations of a world, the most frequent first."""
-    return {"frequency": data.attributes["subpopulation_frequency"].tolist(), "seen": _seen(data).tolist()}
+    return {"frequency": data.attributes["subpopulation_frequency"].tolist(), "seen": times_seen(data).tolist()}
+
+
+_VARIED = {
+    "base": ("the world of the other panels", INK, "*"),
+    "exponent": ("other Zipf exponents", ORANGE, "o"),
+    "subpopulations": ("other numbers of subpopulations", BLUE, "s"),
+    "n_train": ("other training set sizes", GREEN, "^"),
+}
+
+
+def draw(result: Result) -> "Figure":
+    """The theory in one look: the tail, who is memorized, what that buys, and what limits on memorization cost.
+
+    Titles ask, and the panels answer: with another learner the answer may be another.
+    """
+    clipping = result.numbers["clipping"]
+    figure, axes = panels(result.title, PAGE, 7.6 if clipping else 5.2, rows=3 if clipping else 2, columns=2)
+    base = result.numbers["worlds"][0]
+    _draw_tail(axes[0, 0], result.numbers["tail"], base)
+    _sizes(axes[0, 1], base)
+    _losses(axes[1, 0], result.numbers["worlds"])
+    draw_stopping(axes[1, 1], result.numbers["early_stopping"])
+    if clipping:
+        draw_clips(axes[2, 0], [one for one in clipping if not one["noise"]])
+        draw_noises(axes[2, 1], clipping, result.settings["noise_clip"])
+    panels_tidy(axes)
+    return figure
+
+
+def _draw_tail(axes: "Axes", tail: dict[str, Any], base: dict[str, Any]) -> None:
+    frequency, seen = np.array(tail["frequency"]), np.array(tail["seen"])
+    rank = np.arange(1, len(seen) + 1)
+    axes.plot(rank, base["n_train"] * frequency, color=SOFT, linewidth=0.8, label="expected")
+    for chosen, label, colour in (
+        (seen > 1, f"seen more than once: {int((seen > 1).sum())}", BLUE),
+        (seen == 1, f"seen once: {base['singletons']} ({base['test_share']:.1%} of test data)", ORANGE),
+        (seen == 0, f"never seen: {base['never_seen']}", GREY),
+    ):
+        axes.plot(rank[chosen], seen[chosen], ".", color=colour, markersize=3.5, label=label)
+    axes.set_xscale("log")
+    axes.set_yscale("function", functions=(np.log1p, np.expm1))  # zero has a place
+    ticks = [0, *(step * 10**power for power in range(7) for step in (1, 3) if step * 10**power <= seen.max())]
+    axes.set_yticks(ticks, [f"{tick:,}" for tick in ticks])
+    axes.set_ylim(-0.2, 2 * max(1, seen.max()))
+    axes.set_xlabel("subpopulations, the most frequent first")
+    axes.set_ylabel("training examples")
+    axes.legend(frameon=False, fontsize=7, loc="upper right")
+    ask(axes, "1  How often is each subpopulation seen?")
+
+
+def _sizes(axes: "Axes", base: dict[str, Any]) -> None:
+    sizes = [one for one in base["by_size"] if one["memorization"]["n"]]
+    means, errors = ([one["memorization"][key] for one in sizes] for key in ("mean", "sd"))
+    colours = [ORANGE if one["size"] == "1" else BLUE for one in sizes]
+    axes.bar(range(len(sizes)), means, yerr=np.nan_to_num(errors), color=colours, ecolor=SOFT, capsize=2, width=0.75)
+    labels = [f"{one['size']}\n(n={one['memorization']['n']})" for one in sizes]
+    axes.set_xticks(range(len(sizes)), labels, fontsize=7)
+    axes.set_xlabel("training examples that the subpopulation has")
+    axes.set_ylabel("memorization (± one sd)")
+    text = (
+        f"of the errors on test examples\nof a subpopulation seen once,\nits one training example\n"
+        f"explains {base['explained']:.1%} ± {base['explained_stderr']:.1%}"
+    )
+    axes.text(0.98, 0.95, text, transform=axes.transAxes, ha="right", va="top", fontsize=7, color=ORANGE)
+    ask(axes, "2  Who is memorized?")
+
+
+def _losses(axes: "Axes", worlds: list[dict[str, Any]]) -> None:
+    most = 100 * max(one["predicted_loss"] for one in worlds) * 1.1
+    axes.plot([0, most], [0, most], color=SOFT, linewidth=0.8, linestyle=":", label="theory, if one example is enough")
+    for varied, (label, colour, marker) in _VARIED.items():
+        of = [one for one in worlds if one["varied"] == varied]
+        if not of:
+            continue
+        x = [100 * one["predicted_loss"] for one in of]
+        for key, filled in (("lost", True), ("lost_random", False)):
+            mean, error = ([100 * one[key][kind] for one in of] for kind in ("mean", "stderr"))
+            axes.errorbar(
+                x,
+                mean,
+                error,
+                color=colour,
+                marker=marker,
+                markersize=7 if marker == "*" else 4,
+                markerfacecolor=colour if filled else "white",
+                linestyle="none",
+                capsize=1.5,
+                label=label if filled else None,
+            )
+    axes.plot([], [], "o", color=SOFT, markerfacecolor="white", markersize=4, label="as many random ones removed")
+    axes.axhline(0, color=SOFT, linewidth=0.5)
+    axes.set_xlabel("test data seen once × (1 − chance)  (%)")
+    axes.set_ylabel("accuracy lost without them (points)")
+    axes.set_ylim(top=1.6 * max(most, axes.get_ylim()[1] / 1.05))  # room for the legend
+    axes.legend(frameon=False, fontsize=6.5, loc="upper left")
+    ask(axes, "3  What does being without those seen once cost?")

@@ -10,9 +10,7 @@ trials there are more of the first.
 import numpy as np
 
 from memfluence.estimators import memorization
-from memfluence.experiments._checks import check_trials
-from memfluence.experiments._result import Result, about
-from memfluence.experiments._statistics import BLOCKS, jackknife, spread
+from memfluence.experiments._result import BLOCKS, Result, about, check_trials, jackknife, spread
 from memfluence.runs import Run
 from memfluence.store import unpack
 

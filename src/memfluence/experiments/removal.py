@@ -16,21 +16,33 @@ the test examples of that class right, and the random control can. One that leav
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memfluence.drawing import BLUE, COLUMN, GREY, INK, ORANGE, curve, panels, panels_tidy
 from memfluence.errors import InputError
-from memfluence.experiments._checks import check_classes, check_repeats, check_trials, warn
-from memfluence.experiments._result import Result, about
-from memfluence.experiments._retraining import Retraining, blocks, correct_by_trial
+from memfluence.experiments._result import (
+    Result,
+    about,
+    check_classes,
+    check_repeats,
+    check_trials,
+    difference,
+    models,
+    spread,
+    warn,
+)
 from memfluence.experiments._splits import of_keep
-from memfluence.experiments._statistics import difference, models, spread
+from memfluence.experiments._training import Retraining, blocks, correct_by_trial
 from memfluence.records import Trials
 from memfluence.runs import Run
 from memfluence.seeding import generator, random_subset
 
-__all__ = ["MEMORIZED", "THRESHOLDS", "plan", "summarize"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["MEMORIZED", "THRESHOLDS", "draw", "plan", "summarize"]
 
 THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 MEMORIZED = 0.3  # the paper's, where it states the share of memorized examples and their utility
@@ -157,3 +169,32 @@ def _checked(threshold: float) -> float:
     if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 < threshold <= 1:
         raise InputError(f"A threshold of memorization must be a number in (0, 1]. Got {threshold!r} instead.")
     return float(threshold)
+
+
+def draw(result: Result) -> "Figure":
+    """Test accuracy after the removal of memorized examples, against random ones; below, what is left of the data."""
+    points, whole = result.numbers["points"], result.numbers["accuracy"]
+    at = [one["threshold"] for one in points]
+    title = result.title.replace(", memorization", ",\nmemorization")
+    figure, axes = panels(title, COLUMN, 3.6, rows=2, sharex=True, height_ratios=(3, 1))
+    upper, lower = axes[:, 0]
+    upper.axhspan(
+        100 * (whole["mean"] - whole["sd"]), 100 * (whole["mean"] + whole["sd"]), color=GREY, alpha=0.2, linewidth=0
+    )
+    upper.axhline(100 * whole["mean"], color=INK, linewidth=0.8, linestyle=":", label="nothing removed")
+    for key, label, colour in (
+        ("accuracy_random", "as many random ones removed", BLUE),
+        ("accuracy", "memorized ones removed", ORANGE),
+    ):
+        mean, sd = ([100 * one[key][which] for one in points] for which in ("mean", "sd"))
+        curve(upper, at, mean, sd, colour=colour, label=label)
+    lower.plot(at, [100 * one["fraction_left"] for one in points], color=INK, marker="o", markersize=3, linewidth=1)
+    lower.set_ylim(0, 105)
+    lower.set_yticks([0, 50, 100])
+    lower.set_xticks(at, [f"{one:g}" for one in at])
+    lower.set_xlabel("removed: memorization at or above")
+    lower.set_ylabel("data left (%)")
+    upper.set_ylabel("test accuracy (%)")
+    upper.legend(frameon=False, loc="best", fontsize=7)
+    panels_tidy(axes)
+    return figure

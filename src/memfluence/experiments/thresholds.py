@@ -17,18 +17,23 @@ Failure cases. Where no threshold will do there is no proposal (None), and `note
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memfluence.drawing import BLUE, GREY, INK, ORANGE, PAGE, curve, panels, panels_tidy
 from memfluence.errors import InputError
 from memfluence.experiments._result import Result, about
 from memfluence.experiments._splits import Side, by_chance, check_draws, compared, on_memorization, sides, trials_each
 from memfluence.experiments.consistency import agreement_table, mean_sd
 from memfluence.findings.agreement import Agreement
 from memfluence.runs import Run
+from memfluence.wording import approximate
 
-__all__ = ["FEWEST", "propose", "summarize"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["FEWEST", "draw", "propose", "summarize"]
 
 FEWEST = 20  # selected by each half
 MEMORIZED, PAPER = 0.25, 0.15  # the paper's significant level of memorization, and its threshold on influence
@@ -124,3 +129,30 @@ def _note(run: Run, mem: float | None, infl: float | None, jaccard: float, each:
         f"Two halves of {each} trials agree with a Jaccard index of {jaccard:g} at no threshold on {what}, for sets of"
         f" {FEWEST} or more; 'memfluence plan --run {run.path} --jaccard {jaccard:g}' says how many trials it takes."
     )
+
+
+def draw(result: Result) -> "Figure":
+    """The Jaccard index of two halves over thresholds, the index to reach, and the thresholds proposed."""
+    numbers, table = result.numbers, result.table
+    figure, axes = panels(result.title, PAGE, 2.5, columns=2)
+    for panel, quantity, proposed in zip(axes[0], ("memorization", "influence"), (numbers["mem"], numbers["infl"])):
+        here = table[table["quantity"] == quantity]
+        own, chance = (here[here["compared"] == which] for which in ("two halves", "by chance"))
+        curve(panel, own["threshold"], own["jaccard"], own["jaccard_sd"], colour=BLUE, label="two halves", marker="")
+        if len(chance):
+            panel.plot(chance["threshold"], chance["jaccard"], color=GREY, linestyle="--", label="by chance")
+        panel.axhline(numbers["jaccard"], color=INK, linewidth=0.6, linestyle=":")
+        if proposed is not None:
+            at = numbers["at"][quantity]
+            panel.axvline(proposed, color=ORANGE, linewidth=1)
+            said = f" {proposed:g}: {approximate((at['first'] + at['second']) / 2)} in each half"
+            right = bool(proposed > own["threshold"].iloc[len(own) // 2])
+            panel.text(proposed, 0.04, said + " " * right, color=ORANGE, ha="right" if right else "left")
+        else:
+            panel.text(0.98, 0.04, "none will do", color=ORANGE, ha="right", transform=panel.transAxes)
+        panel.set_ylim(0, 1.02)
+        panel.set_xlabel(f"{quantity} at or above")
+        panel.set_ylabel("Jaccard index")
+        panel.legend(frameon=False, fontsize=7, loc="best")
+    panels_tidy(axes)
+    return figure

@@ -12,7 +12,7 @@ import memfluence as mf
 from engines.commands import memfluence
 from memfluence.engines import Event, TrialDone
 from memfluence.errors import InputError, Interrupted
-from memfluence.experiments.doing import linear_at_once
+from memfluence.experiments.last_layer import linear_at_once
 from memfluence.experiments.reproduce._budget import Until
 from memfluence.experiments.reproduce._subjects import SUBJECTS, chosen_parts, data_of, subject_of
 from memfluence.learners import resolve

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from memfluence.experiments.doing import Training
+from memfluence.experiments._training import Training
 from memfluence.experiments.reproduce._base import base_of, prepared
 from memfluence.experiments.reproduce._budget import Until, reserve, seconds_of
 from memfluence.experiments.reproduce._parts import Parts

@@ -8,7 +8,7 @@ from typing import Any
 
 from memfluence.datasets import as_dataset
 from memfluence.errors import InputError, Interrupted
-from memfluence.experiments.doing import Training
+from memfluence.experiments._training import Training
 from memfluence.experiments.reproduce._budget import Until, base_trials
 from memfluence.experiments.reproduce._subjects import Subject
 from memfluence.learners import resolve

@@ -10,7 +10,9 @@ from typing import Any
 
 from memfluence.errors import InputError, Interrupted, MemfluenceError
 from memfluence.experiments import Result, overview
-from memfluence.experiments.doing import Training, begun, experiment, linear_at_once
+from memfluence.experiments._training import Training, begun
+from memfluence.experiments.doing import experiment
+from memfluence.experiments.last_layer import linear_at_once
 from memfluence.experiments.reproduce._base import read_progress, write_progress
 from memfluence.experiments.reproduce._budget import Until, more_repeats
 from memfluence.experiments.reproduce._subjects import FEWEST, LEAST, MOST, TRAINED, Subject

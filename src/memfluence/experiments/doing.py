@@ -6,22 +6,22 @@ OUT/trained/                          their trials: a run like any other
 """
 
 import json
-from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from memfluence import experiments
+from memfluence.drawing import encoded, style
 from memfluence.errors import InputError
-from memfluence.experiments import Result
-from memfluence.experiments.doing._last_layer import do_last_layer, linear_at_once
-from memfluence.experiments.doing._long_tail import do_long_tail
-from memfluence.experiments.doing._training import Training, begun, only, saved_plan
-from memfluence.experiments.figures import save_figures
+from memfluence.experiments import named
+from memfluence.experiments._result import Result
+from memfluence.experiments._training import Training, begun, only, saved_plan
 from memfluence.runs import Run, open_run
 from memfluence.store import refuse_uri, write_whole
 
-__all__ = ["Training", "begun", "directory_of", "experiment", "linear_at_once", "save"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["directory_of", "draw", "experiment", "save"]
 
 
 def experiment(name: str, *runs: str | Path | Run, out: str | Path | None = None, **options: Any) -> Result:
@@ -33,13 +33,13 @@ def experiment(name: str, *runs: str | Path | Run, out: str | Path | None = None
     trained, of `Training`: dataset, learner, settings, engine, workers, device, ... `out` is RUN/experiments/NAME if
     left out. Stopped and called again, it trains only what is missing.
     """
-    module = experiments.named(name)
-    title = name.replace("_", "-")
+    module, title = named(name), name.replace("_", "-")
     opened = [run if isinstance(run, Run) else open_run(run) for run in runs]
     where = directory_of(title, opened, out)
-    if title in _RETRAINING:
-        how = {one.name: options.pop(one.name) for one in fields(Training) if one.name in options}
-        result = _RETRAINING[title](title, opened, where, Training(**how), options)
+    if hasattr(module, "plan"):
+        how = Training(**{one.name: options.pop(one.name) for one in fields(Training) if one.name in options})
+        conduct = getattr(module, "conduct", _conduct)
+        result: Result = conduct(title, opened, where, how, options)
     else:
         result = module.summarize(*opened, **options)
     save(result, where)
@@ -53,18 +53,27 @@ def directory_of(name: str, runs: list[Run], out: str | Path | None) -> Path:
     return runs[0].folder / "experiments" / name if runs else Path("runs") / name
 
 
-def save(result: Result, directory: Path) -> list[Path]:
-    """Write NAME.json, .parquet, .png and .svg; gives their paths."""
+def draw(result: Result) -> "Figure":
+    """The figure of a result."""
+    with style():
+        figure: Figure = named(result.name).draw(result)
+    return figure
+
+
+def save(result: Result, directory: Path) -> None:
+    """Write NAME.json, .parquet, .png and .svg."""
     document = json.dumps(result.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    paths = [directory / f"{result.name}{suffix}" for suffix in (".json", ".parquet")]
-    write_whole(paths[0], document.encode())
-    write_whole(paths[1], result.table.to_parquet(index=False))
-    return paths + save_figures(result, directory)
+    write_whole(directory / f"{result.name}.json", document.encode())
+    write_whole(directory / f"{result.name}.parquet", result.table.to_parquet(index=False))
+    figure = draw(result)
+    with style():
+        for suffix in (".png", ".svg"):
+            write_whole(directory / f"{result.name}{suffix}", encoded(figure, suffix))
 
 
-def _retrained(name: str, runs: list[Run], out: Path, training: Training, options: dict[str, Any]) -> Result:
+def _conduct(name: str, runs: list[Run], out: Path, training: Training, options: dict[str, Any]) -> Result:
     """An experiment whose plan is made from one run, trained as that run was; without training, as it was planned."""
-    run, module = only(runs, name), experiments.named(name)
+    run, module = only(runs, name), named(name)
     there = None if training.train else saved_plan(out, run, options)
     if there is None and not training.train:
         raise InputError(f"{out} has no models yet; run it without --no-train.")
@@ -74,11 +83,3 @@ def _retrained(name: str, runs: list[Run], out: Path, training: Training, option
     learner = (trained.info.learner or {}).get("name")
     other = f"; trained with {learner}" if learner != (run.info.learner or {}).get("name") else ""
     return replace(result, title=result.title + other, settings={**result.settings, "learner": learner})
-
-
-_RETRAINING: dict[str, Callable[[str, list[Run], Path, Training, dict[str, Any]], Result]] = {
-    "removal": _retrained,
-    "utility": _retrained,
-    "last-layer": do_last_layer,
-    "long-tail": do_long_tail,
-}

@@ -1,8 +1,9 @@
-"""`Training`: with what the models of an experiment are trained, and how they get into stores."""
+"""Training of an experiment's models: what is to be trained (`Retraining`), with what and where (`Training`)."""
 
+import base64
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,81 @@ import numpy as np
 
 from memfluence.datasets import Dataset, as_dataset
 from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError, TrialsFailedError
-from memfluence.experiments import Retraining, of_keep
+from memfluence.experiments._result import plain
+from memfluence.experiments._splits import of_keep
 from memfluence.learners import Learner, described, resolve
 from memfluence.progress import Progress, ProgressListener, Silent
+from memfluence.records import Trials
 from memfluence.runs import Run, open_run
-from memfluence.store import TrialStore, write_whole
+from memfluence.store import TrialStore, unpack, write_whole
 from memfluence.training.campaign import DEFAULT_CHECKPOINT_EVERY, prepare, run_trials
 
-__all__ = ["Training", "begun", "only", "saved_plan"]
+__all__ = ["Retraining", "Training", "begun", "blocks", "correct_by_trial", "only", "saved_plan"]
+
+
+@dataclass(frozen=True, eq=False)
+class Retraining:
+    """Which examples each model keeps, and what it is for. Model k is trial k of an explicit design with this seed."""
+
+    experiment: str
+    masks: np.ndarray  # (trials, n_train) bool
+    purposes: tuple[Mapping[str, Any], ...]  # of each trial: {"arm": "random", "threshold": 0.3, "repeat": 2}
+    settings: Mapping[str, Any]  # what it was made from and with
+    seed: int = 0
+    known_by: int | None = None  # the first trials, of the repeats that it was begun with; None: all
+
+    def rows(self, **purpose: Any) -> list[int]:
+        """The trials that are for this."""
+        return [
+            number
+            for number, one in enumerate(self.purposes)
+            if all(one.get(name) == value for name, value in purpose.items())
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """Masks are bits in little order, row after row, in base64."""
+        packed = np.packbits(self.masks, axis=1, bitorder="little")
+        found: dict[str, Any] = plain(
+            {
+                "experiment": self.experiment,
+                "settings": self.settings,
+                "seed": self.seed,
+                "known_by": self.known_by,
+                "purposes": self.purposes,
+                "n_train": self.masks.shape[1],
+                "masks": [base64.b64encode(row.tobytes()).decode() for row in packed],
+            }
+        )
+        return found
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "Retraining":
+        """The inverse of `to_json`."""
+        rows = [np.frombuffer(base64.b64decode(row), np.uint8) for row in document["masks"]]
+        masks = np.unpackbits(np.stack(rows), axis=1, count=document["n_train"], bitorder="little").astype(bool)
+        return cls(
+            document["experiment"],
+            masks,
+            tuple(document["purposes"]),
+            document["settings"],
+            int(document["seed"]),
+            document["known_by"],
+        )
+
+
+def blocks(repeats: int, begun: Sequence[int]) -> list[range]:
+    """Repeats in the order in which they were asked for: those that a directory was begun with, then what was added.
+
+    `begun` holds how many there were each time; repeats are never fewer than before.
+    """
+    ends = sorted({*begun, max(repeats, *begun, 0)})
+    return [range(start, end) for start, end in zip([0, *ends], ends)]
+
+
+def correct_by_trial(plan: Retraining, trials: Trials) -> dict[int, np.ndarray]:
+    """What each model that is there got right, by its number, (n_test,) bool each."""
+    correct = unpack(trials.test_correct, trials.n_test)  # (trials, n_test)
+    return {int(number): row for number, row in zip(trials.numbers, correct) if number < len(plan.purposes)}
 
 
 @dataclass(frozen=True)
