@@ -1,0 +1,1 @@
+"""The parts of the fault campaign, see benchmarks/faults.py."""
