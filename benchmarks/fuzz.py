@@ -262,8 +262,8 @@ def rows_of(found: dict[str, Any]) -> list[tuple[str, ...]]:
 LIMITS = (
     (
         "segment, labels, index",
-        "columns of 128 MiB in all, or 100 times the file if that is more: what pages claim is added up before"
-        " anything is decompressed",
+        "columns of 128 MiB in all, or 100 times the file if that is more: by the numbers of rows"
+        " and the uncompressed sizes in Parquet's own metadata",
     ),
     (
         "`run.json`, other JSON",

@@ -20,7 +20,7 @@ from fuzzing.jsons import harmed_json, harmed_value
 from fuzzing.runs import ask, refuse_hidden, seed_runs
 from memfluence.errors import MemfluenceError
 from memfluence.records import digest
-from memfluence.store._arrow import content_digest
+from memfluence.store.parquet import content_digest
 from memfluence.store.segments import encode_table
 
 __all__ = ["RunFiles"]

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from fuzzing.bytewise import bytewise, integer
 from fuzzing.case import Case
 from fuzzing.runs import ask, seed_runs
-from memfluence.store._arrow import content_digest
+from memfluence.store.parquet import content_digest
 
 __all__ = ["HARMS", "WRITINGS", "Segments", "bytewise_parquet", "written"]
 
@@ -92,10 +92,7 @@ def written(table: pa.Table, how: dict[str, Any]) -> bytes:
 
 def bytewise_parquet(content: bytes, chance: random.Random, others: list[bytes]) -> bytes:
     """Anywhere in the file, or in its footer alone, whose length is then set right in most cases."""
-    which = chance.random()
-    if which < 0.1:
-        return _claiming(content, chance)
-    if which < 0.45:
+    if chance.random() < 0.4:
         return bytewise(content, chance, others)
     length = int.from_bytes(content[-8:-4], "little")
     pages, footer = content[: -8 - length], content[-8 - length : -8]
@@ -126,21 +123,7 @@ def _swollen(table: pa.Table, chance: random.Random) -> bytes:
             values = pa.array(np.zeros(rows)).cast(kind)
         columns[field.name] = values
     swollen = pa.table(columns).replace_schema_metadata(table.schema.metadata)
-    content = written(swollen, {"compression": "zstd", "use_dictionary": ["host", "device"]})
-    if chance.random() < 0.7:
-        return content
-    return _claiming(content, chance)
-
-
-def _claiming(content: bytes, chance: random.Random) -> bytes:
-    """The same file with another size in the header of its first page; as many bytes of the page go as are put in."""
-    at = 4 + 3  # after the magic: the page's type, and the sign of its size
-    end = at
-    while content[end] >= 128:
-        end += 1
-    new = _varint(chance.choice((2**20, 2**27, 2**30, 2**31 - 1, integer(chance) % 2**31)))
-    more = len(new) - (end + 1 - at)
-    return content[:at] + new + content[end + 1 : end + 30] + content[end + 30 + max(0, more) :]
+    return written(swollen, {"compression": "zstd", "use_dictionary": ["host", "device"]})
 
 
 def _varint(value: int) -> bytes:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from memfluence.errors import InputError
-from memfluence.store._arrow import content_digest, read_bytes
+from memfluence.store.parquet import content_digest, read_bytes
 
 __all__ = ["Cache", "cache_directory", "digest_in"]
 

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from memfluence.store._arrow import read_bytes
 from memfluence.store._files import file_errors, make_directory, move_file, publish, remove_stale_partials
 from memfluence.store.locations import Location, Uri
+from memfluence.store.parquet import read_bytes
 
 __all__ = ["Place", "place_of"]
 

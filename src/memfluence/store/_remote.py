@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.fs
 
 from memfluence.errors import InputError, MemfluenceError, StoreError, UnreachableError
-from memfluence.store._arrow import content_digest
 from memfluence.store._cache import Cache, digest_in
 from memfluence.store._files import PARTIAL_PREFIX
 from memfluence.store._filesystems import open_filesystem
 from memfluence.store.locations import OBJECT_STORES, Uri
+from memfluence.store.parquet import content_digest
 
 __all__ = ["RemotePlace"]
 

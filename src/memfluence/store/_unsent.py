@@ -11,11 +11,11 @@ from pathlib import Path
 
 from memfluence.errors import StoreError
 from memfluence.records import digest
-from memfluence.store._arrow import read_bytes
 from memfluence.store._cache import cache_directory
 from memfluence.store._files import write_whole
 from memfluence.store._places import place_of
 from memfluence.store.locations import Location
+from memfluence.store.parquet import read_bytes
 from memfluence.store.segments import DamagedSegmentError, trials_in
 
 __all__ = ["keep_unsent", "send_unsent", "unsent_trials"]

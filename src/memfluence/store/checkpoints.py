@@ -16,10 +16,10 @@ from typing import Any
 import pyarrow as pa
 
 from memfluence.errors import StoreError, shortened
-from memfluence.store._arrow import content_digest
 from memfluence.store._places import place_of
 from memfluence.store._plain_json import plain_json
 from memfluence.store.locations import Location
+from memfluence.store.parquet import content_digest
 
 __all__ = ["CheckpointFiles", "StoredCheckpoint"]
 

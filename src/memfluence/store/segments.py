@@ -21,11 +21,11 @@ import pyarrow.parquet as pq
 
 from memfluence.errors import MemfluenceError, shortened
 from memfluence.records import Outcome
-from memfluence.store._arrow import ParquetContent, as_array, content_digest
 from memfluence.store._places import place_of
 from memfluence.store._plain_json import MOST
 from memfluence.store.bits import pack, packed_width
 from memfluence.store.locations import Location
+from memfluence.store.parquet import ParquetContent, as_array, content_digest
 
 __all__ = [
     "DamagedSegmentError",

@@ -17,9 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from memfluence.store._pages import check_claims, most_bytes
+__all__ = ["ParquetContent", "as_array", "as_column", "content_digest", "most_bytes", "read_bytes", "read_columns"]
 
-__all__ = ["ParquetContent", "as_array", "as_column", "content_digest", "read_bytes", "read_columns"]
+_ALWAYS = 128 * 2**20
+_EXPANSION = 100  # masks are random, so no honest segment comes near
+_TEXT = 4  # bytes of a position in a dictionary, as which texts are read
 
 
 def read_bytes(path: Path) -> pa.Buffer:
@@ -42,10 +44,15 @@ def _one_error() -> Iterator[None]:
         raise pa.ArrowInvalid(str(error)) from error
 
 
-class ParquetContent:
-    """An open Parquet file of flat columns that claims no more than `store._pages` allows. Use it in a `with`.
+def most_bytes(size: int) -> int:
+    """The most bytes that a Parquet file of `size` bytes may take when it is read."""
+    return max(_ALWAYS, _EXPANSION * size)
 
-    What is wrong with the file is an ArrowException here, and in `read`.
+
+class ParquetContent:
+    """An open Parquet file of flat columns that takes no more than `most_bytes`. Use it in a `with`.
+
+    A fault of the file is an ArrowException here, and in `read`.
     """
 
     def __init__(self, content: pa.Buffer) -> None:
@@ -53,7 +60,7 @@ class ParquetContent:
         with _one_error():
             self._file = self._opened()
             self.schema = self._file.schema_arrow
-            check_claims(content, self.schema)
+            self._check_sizes()
 
     def __enter__(self) -> "ParquetContent":
         return self
@@ -69,6 +76,16 @@ class ParquetContent:
             page_checksum_verification=True,
             **options,
         )
+
+    def _check_sizes(self) -> None:
+        """Refuse what the metadata says before anything is decompressed: columns in columns, and far too much of it."""
+        said = self._file.metadata
+        row = sum(_width(field) for field in self.schema)
+        if len(set(self.schema.names)) != len(self.schema.names):
+            raise pa.ArrowInvalid("it has two columns of one name")
+        pages = sum(said.row_group(at).total_byte_size for at in range(said.num_row_groups))
+        if not 0 <= said.num_rows * row + pages <= self._most:
+            raise pa.ArrowInvalid(f"it claims more than {self._most} bytes, from {self._content.size}")
 
     def read(self, columns: Sequence[str], may_lack: Sequence[str] = ()) -> pa.Table:
         """These columns; texts are plain, not in dictionaries. Nulls are NaN in numbers that `may_lack` some."""
@@ -104,6 +121,18 @@ class ParquetContent:
         if self._texts_take > self._most:
             raise pa.ArrowInvalid(f"its texts, up to the column {name!r}, take more than {self._most} bytes")
         return column.cast(pa.string())
+
+
+def _width(field: pa.Field) -> int:
+    """Bytes that a value of a column takes; only columns of numbers, texts and bytes of one length are read."""
+    kind = field.type
+    if pa.types.is_string(kind) or (pa.types.is_dictionary(kind) and pa.types.is_string(kind.value_type)):
+        return _TEXT
+    if kind.id == pa.binary(1).id:
+        return int(kind.byte_width)
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return int(kind.bit_width) // 8
+    raise pa.ArrowInvalid(f"its column {field.name!r:.40} holds {kind!s:.40}")
 
 
 def read_columns(

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from memfluence.store._arrow import as_array
+from memfluence.store.parquet import as_array
 
 
 @pytest.mark.parametrize("name", ["uint8", "int16", "int64", "float16", "float32", "float64"])
