@@ -6,6 +6,7 @@ A message is one sentence (or two short ones) that a person can act on without a
 
 __all__ = [
     "DatasetError",
+    "DeadlineReached",
     "DesignError",
     "EngineError",
     "InputError",
@@ -87,6 +88,10 @@ class Interrupted(MemfluenceError):
     """The user stopped the run; every completed trial is stored."""
 
     exit_code = 130
+
+
+class DeadlineReached(MemfluenceError):
+    """The time for training is over before the trials are; every completed trial is stored."""
 
 
 class MemfluenceWarning(UserWarning):

@@ -66,13 +66,26 @@ def execute(
     workers: int | None = None,
     address: str | None = None,
     gpus_per_worker: float | None = None,
+    deadline: float | None = None,
 ) -> None:
-    """Run `groups` on an engine that `choose` gave, and return when all are stored."""
+    """Run `groups` on an engine that `choose` gave, and return when all are stored.
+
+    At `deadline`, a time of `time.monotonic`, it stops as at Ctrl-C, in the middle of a trial too: what is complete is
+    stored, trials that are part-way are checkpointed, and `DeadlineReached` is raised.
+    """
     if not groups:
         return
     if engine == "local":
-        run_local(work, groups, emit)
+        run_local(work, groups, emit, deadline=deadline)
     elif engine == "processes":
-        run_processes(work, groups, emit, workers=workers or 1)
+        run_processes(work, groups, emit, workers=workers or 1, deadline=deadline)
     else:
-        run_ray(work, groups, emit, workers=workers, address=address, gpus_per_worker=gpus_per_worker)
+        run_ray(
+            work,
+            groups,
+            emit,
+            workers=workers,
+            address=address,
+            gpus_per_worker=gpus_per_worker,
+            deadline=deadline,
+        )

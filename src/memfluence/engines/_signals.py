@@ -1,11 +1,15 @@
-"""What signals may and may not do: they must not cut short the storing of trials, nor be lost."""
+"""Signals: they must not cut short the storing of trials, nor be lost; and a deadline acts as one."""
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
-__all__ = ["STOPPING", "blocked", "noticed_interrupt", "uninterrupted"]
+from memfluence.errors import DeadlineReached
+
+__all__ = ["STOPPING", "blocked", "interrupted_at", "noticed_interrupt", "time_is_over", "uninterrupted"]
 
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -60,3 +64,48 @@ def uninterrupted() -> Iterator[None]:
     finally:
         for name, handler in before.items():
             signal.signal(name, handler if handler is not None else signal.SIG_DFL)
+
+
+def time_is_over() -> DeadlineReached:
+    return DeadlineReached("The time for training is over; what is complete is stored, run the same command to go on.")
+
+
+@contextmanager
+def interrupted_at(deadline: float | None) -> Iterator[None]:
+    """Interrupt the block at this time (of `time.monotonic`) as Ctrl-C would; it then ends with `DeadlineReached`.
+
+    A block has to look at the clock itself if it is not on the main thread, where signals are handled, or runs code
+    that takes the alarm for itself.
+    """
+    if deadline is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    is_reached = False
+
+    def ring(number: int, frame: FrameType | None) -> None:
+        nonlocal is_reached
+        is_reached = True
+        handler = signal.getsignal(signal.SIGINT)
+        if callable(handler):  # not while trials are stored
+            handler(signal.SIGINT, frame)
+
+    def interrupt(*_: object) -> None:
+        if is_reached:  # what ignored Ctrl-C, as under nohup, still does
+            raise KeyboardInterrupt
+
+    before = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGALRM)}
+    if not callable(before[signal.SIGINT]):
+        signal.signal(signal.SIGINT, interrupt)
+    signal.signal(signal.SIGALRM, ring)
+    try:
+        try:
+            signal.setitimer(signal.ITIMER_REAL, max(1e-6, deadline - time.monotonic()))  # 0 would be never
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            for name, handler in before.items():
+                signal.signal(name, handler if handler is not None else signal.SIG_DFL)
+    except KeyboardInterrupt:
+        if is_reached:
+            raise time_is_over() from None
+        raise

@@ -20,7 +20,7 @@ from typing import Any
 
 from memfluence.engines._handouts import Ledger, gone_on, next_handout
 from memfluence.engines._safe_path import safe_children, safe_joblib, scripts_as_ever
-from memfluence.engines._signals import STOPPING, blocked, uninterrupted
+from memfluence.engines._signals import STOPPING, blocked, time_is_over, uninterrupted
 from memfluence.engines._threads import one_thread, single_threaded_children
 from memfluence.engines.events import Emit, Event, TrialFailed, WorkerLost
 from memfluence.engines.work import Group, GroupRunner, Work, groups_of
@@ -65,7 +65,9 @@ class _Worker(Ledger):
             self.pipe.send(groups)
 
 
-def run_processes(work: Work, groups: Sequence[Group], emit: Emit, *, workers: int) -> None:
+def run_processes(
+    work: Work, groups: Sequence[Group], emit: Emit, *, workers: int, deadline: float | None = None
+) -> None:
     """Run all groups on up to `workers` processes.
 
     A worker that dies fails the trials it was at, which are not tried again unless asked (they may be what killed it);
@@ -76,7 +78,7 @@ def run_processes(work: Work, groups: Sequence[Group], emit: Emit, *, workers: i
     lost_at: dict[int, float] = {}  # trial -> how far its checkpoint was when it lost a worker
     while waiting:
         before = sum(len(group.wanted) for group in waiting), dict(lost_at)
-        lost = _run_team(work, waiting, emit, workers, lost_at)
+        lost = _run_team(work, waiting, emit, workers, lost_at, deadline)
         left = sum(len(group.wanted) for group in waiting), lost_at
         if left == before or any(not worker.given_at for worker, _ in lost):  # no use in trying once more
             reasons = "; ".join(dict.fromkeys(reason for _, reason in lost))
@@ -84,7 +86,7 @@ def run_processes(work: Work, groups: Sequence[Group], emit: Emit, *, workers: i
 
 
 def _run_team(
-    work: Work, waiting: deque[Group], emit: Emit, workers: int, lost_at: dict[int, float]
+    work: Work, waiting: deque[Group], emit: Emit, workers: int, lost_at: dict[int, float], deadline: float | None
 ) -> list[tuple[_Worker, str]]:
     """Hand out groups until none are left or no worker is; gives the workers that died, and how."""
     team = _start(work, min(workers, len(waiting)))
@@ -92,7 +94,10 @@ def _run_team(
     pace = 0.0  # seconds per group, as last seen
     try:
         while team:
-            for ready in wait([worker.pipe for worker in team]):
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise time_is_over()
+            for ready in wait([worker.pipe for worker in team], left):
                 worker = next(worker for worker in team if worker.pipe is ready)
                 try:
                     message = worker.pipe.recv()

@@ -19,7 +19,7 @@ from memfluence.engines._handouts import Ledger, gone_on, next_handout
 from memfluence.engines._ray_cluster import connected, gpus_and_device, no_room, places, told_on_stderr
 from memfluence.engines._ray_worker import Mailbox, Parcel, Report, run_groups
 from memfluence.engines._safe_path import SAFE_PATH
-from memfluence.engines._signals import uninterrupted
+from memfluence.engines._signals import time_is_over, uninterrupted
 from memfluence.engines._threads import THREAD_VARIABLES
 from memfluence.engines.events import Emit, Event, Note, TrialFailed, WorkerLost
 from memfluence.engines.work import Group, Work, groups_of
@@ -50,6 +50,7 @@ def run_ray(
     workers: int | None = None,
     address: str | None = None,
     gpus_per_worker: float | None = None,
+    deadline: float | None = None,
 ) -> None:
     """Run all groups on the cluster, at most `workers` tasks at a time (by default: what its nodes have room for).
 
@@ -60,14 +61,17 @@ def run_ray(
     with told_on_stderr(), connected(address) as ray:
         if not places(ray, gpus):
             raise InputError(no_room(gpus))
-        _Driver(ray, replace(work, device=device), emit, workers, gpus).run(groups)
+        _Driver(ray, replace(work, device=device), emit, workers, gpus, deadline).run(groups)
 
 
 class _Driver:
     """Keeps the cluster busy until nothing is left."""
 
-    def __init__(self, ray: Any, work: Work, emit: Emit, workers: int | None, gpus: float) -> None:
+    def __init__(
+        self, ray: Any, work: Work, emit: Emit, workers: int | None, gpus: float, deadline: float | None = None
+    ) -> None:
         self._ray, self._work, self._emit, self._workers, self._gpus = ray, work, emit, workers, gpus
+        self._deadline = deadline
         self._waiting: deque[Group] = deque()
         self._alone: deque[Group] = deque()  # one of them has killed a worker: one a task, so that we learn which
         self._tasks: dict[Any, _Task] = {}  # by what Ray knows the task's result
@@ -94,6 +98,8 @@ class _Driver:
         self._waiting.extend(groups)
         try:
             while self._waiting or self._alone or self._tasks:
+                if self._deadline is not None and time.monotonic() >= self._deadline:
+                    raise time_is_over()
                 self._hand_out()
                 self._listen()
         except ray.exceptions.RayError as error:  # all that a task can do is handled where it ends
