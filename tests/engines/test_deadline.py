@@ -11,8 +11,8 @@ from engines import test_long_trials
 from engines.commands import DATA, LEARNER
 from memfluence.engines import Event, TrialDone, Work, execute, groups_of
 from memfluence.errors import DeadlineReached
-from memfluence.running import prepare
 from memfluence.store import TrialStore
+from memfluence.training import prepare
 
 ENGINES = [("local", None), ("processes", 2)]
 
