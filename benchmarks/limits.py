@@ -26,7 +26,7 @@ from torch.profiler import ProfilerActivity, profile
 from memfluence import designs
 from memfluence.datasets import Dataset, from_arrays
 from memfluence.learners import resolve
-from memfluence.learners.nets.captured_training import captured_training
+from memfluence.learners.nets.captured_mlp import captured_training
 from memfluence.learners.nets.device import kernels
 
 KINDS = {

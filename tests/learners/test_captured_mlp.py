@@ -16,10 +16,16 @@ from torch import nn
 from memfluence.datasets import Dataset, from_arrays
 from memfluence.errors import LearnerError
 from memfluence.learners import MLP
-from memfluence.learners.nets import captured_training as captured_module
+from memfluence.learners.nets import captured_mlp as captured_module
 from memfluence.learners.nets import device as device_module
-from memfluence.learners.nets.captured_mlp import CapturedMLP, _update_kernel, update_in_torch
-from memfluence.learners.nets.captured_training import Captured, CapturedTraining, captured_training
+from memfluence.learners.nets.captured_mlp import (
+    Captured,
+    CapturedMLP,
+    CapturedTraining,
+    _update_kernel,
+    captured_training,
+    update_in_torch,
+)
 from memfluence.records import Failure, Outcome, Trial
 from memfluence.seeding import integer_seed
 

@@ -13,8 +13,7 @@ from test_mlp_learner import TOLERANCE, batched_scores
 from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
 from memfluence.learners import MLP
-from memfluence.learners.nets.batched_mlp import BatchedMLP
-from memfluence.learners.nets.clipping import Clipping
+from memfluence.learners.nets.batched_mlp import BatchedMLP, Clipping
 from memfluence.records import Trial
 
 SETTINGS = MLP(hidden=(16,), epochs=8, batch=8)

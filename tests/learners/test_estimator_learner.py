@@ -23,8 +23,9 @@ from user_learners import Meant, text_model
 
 from memfluence.datasets import from_arrays
 from memfluence.errors import LearnerError
-from memfluence.learners import EstimatorLearner, _one_by_one
-from memfluence.learners._predictions import LOWEST_LOG_PROBABILITY
+from memfluence.learners import EstimatorLearner
+from memfluence.learners import outcomes as outcomes_module
+from memfluence.learners.outcomes import LOWEST_LOG_PROBABILITY
 from memfluence.records import Failure
 
 
@@ -224,7 +225,7 @@ def test_regressors_are_refused(estimator: Any) -> None:
 
 
 def test_convergence_warnings_come_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_one_by_one, "_shown", set())
+    monkeypatch.setattr(outcomes_module, "_shown", set())
     stubborn = EstimatorLearner(LogisticRegression(max_iter=1, C=1e6))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")

@@ -5,7 +5,7 @@ from learner_worlds import clouds, outcomes, random_trials, results
 from torch import nn
 
 import memfluence as mf
-from memfluence.learners._lone_examples import lone_examples_explained
+from memfluence.learners.network import lone_examples_explained
 from memfluence.learners.recipes import Recipe
 from memfluence.records import Failure
 

@@ -15,7 +15,7 @@ from learner_worlds import EVERYTHING, arrays, clouds, in_batches, outcomes, ran
 from memfluence.datasets import Dataset, from_arrays, load
 from memfluence.errors import LearnerError
 from memfluence.learners import MLP, mlp
-from memfluence.learners.nets.minibatches import batch_sizes
+from memfluence.learners.nets.batched_mlp import batch_sizes
 from memfluence.records import Failure, Trial
 
 # Float32 rounding over a few hundred steps; the scores themselves are of the order of 1 to 10.

@@ -22,7 +22,8 @@ from user_learners import Dropping, nearest_scores
 import memfluence as mf
 from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError, MemfluenceWarning
-from memfluence.learners import _one_by_one, resolve
+from memfluence.learners import outcomes as outcomes_module
+from memfluence.learners import resolve
 from memfluence.learners.nets.trainer import Trainer
 from memfluence.learners.nets.watch import Watch
 from memfluence.learners.network import Network
@@ -407,7 +408,7 @@ def test_a_step_that_cannot_be_compiled_or_captured_is_called_as_it_is(
     pretend_triton(monkeypatch, installed=True)
     monkeypatch.setattr(torch, "compile", compile_)
     monkeypatch.setattr(torch.cuda, "graph", refused)
-    monkeypatch.setattr(_one_by_one, "_shown", set())
+    monkeypatch.setattr(outcomes_module, "_shown", set())
     learner = mf.network(Dropping, RECIPE)
     trainer = as_on_a_gpu(learner, data, trials[0], monkeypatch)
     with warnings.catch_warnings(record=True) as caught:

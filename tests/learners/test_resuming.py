@@ -12,10 +12,9 @@ import torch
 from learner_worlds import EVERYTHING, clouds, outcomes, pictures, random_trials, same_bits
 
 from memfluence.learners import Checkpoints, Learner, Resumable, resolve
-from memfluence.learners._interrupts import HeldInterrupts
 from memfluence.learners.nets import watch as watch_module
 from memfluence.learners.nets.trainer import Trainer
-from memfluence.learners.nets.watch import Watch
+from memfluence.learners.nets.watch import HeldInterrupts, Watch
 from memfluence.learners.network import Network
 from memfluence.learners.recipes import Recipe
 from memfluence.learners.resolve import SourcedLearner

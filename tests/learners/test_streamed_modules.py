@@ -18,12 +18,11 @@ import memfluence as mf
 from memfluence.cli import main
 from memfluence.datasets import Dataset
 from memfluence.learners import resolve
-from memfluence.learners._loading_images import ImageLoading
 from memfluence.learners.nets.group_trainer import GroupTrainer
 from memfluence.learners.nets.images import ImageData
 from memfluence.learners.nets.streaming import StreamedImages
 from memfluence.learners.nets.trainer import Trainer
-from memfluence.learners.network import Network
+from memfluence.learners.network import ImageLoading, Network
 
 __all__ = ["files", "small_pieces", "tree"]  # fixtures
 

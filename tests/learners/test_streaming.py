@@ -24,12 +24,11 @@ from memfluence.cli import main
 from memfluence.datasets import Dataset, load
 from memfluence.errors import DatasetError, LearnerError
 from memfluence.learners import resolve
-from memfluence.learners._loading_images import ImageLoading
-from memfluence.learners.nets import decoding, images, streaming
+from memfluence.learners.nets import images, streaming
 from memfluence.learners.nets.images import ImageData, scaling
 from memfluence.learners.nets.streaming import StreamedImages, image_source
 from memfluence.learners.nets.trainer import Trainer
-from memfluence.learners.network import Network
+from memfluence.learners.network import ImageLoading, Network
 from memfluence.learners.recipes import Recipe
 from memfluence.records import Failure, Outcome
 
@@ -53,7 +52,7 @@ def files(tree: Path) -> Dataset:
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two images a piece and five a block, so that batches have several of both and a rest."""
-    monkeypatch.setattr(decoding, "_PIECE_BYTES", 2 * SIZE * SIZE * 3)
+    monkeypatch.setattr(streaming, "_PIECE_BYTES", 2 * SIZE * SIZE * 3)
     monkeypatch.setattr(images, "_EVALUATED_AT_ONCE", 5)
 
 
@@ -248,7 +247,7 @@ def test_copies_to_a_gpu_put_a_batch_together(files: Dataset, monkeypatch: pytes
     stream, pixels = source(files, "stream"), np.asarray(files.x_train)
     stream._copying, stream._moved, stream._next = Nothing(), Nothing(), torch.zeros_like(stream._images)
     for rows in (np.array([4, 20, 7, 1, 0]), np.array([9]), np.arange(7)):
-        (pieces,) = decoding.decoded(files.x_train, [rows], 0)
+        (pieces,) = streaming.decoded(files.x_train, [rows], 0)
         assert len(pieces) == -(-len(rows) // 2)
         assert stream._copied(pieces) == len(rows)
         assert np.array_equal(stream._images[: len(rows)].numpy(), pixels[rows])
@@ -307,7 +306,6 @@ def test_settings_of_loading_are_no_part_of_the_identity() -> None:
     described = other.describe()
     assert "loading" not in described
     assert described | {"recipe": {}} == plain.describe() | {"recipe": {}}
-    assert ImageLoading().workers >= 1
     for setting, message in (
         ({"decode_workers": "-2"}, "'decode_workers' must be an integer of at least -1; got -2"),
         ({"decode_workers": "many"}, "'decode_workers' of a network must be an integer; got 'many'"),

@@ -3,7 +3,6 @@
 Importing this room imports neither torch nor scikit-learn; a learner does, when it trains.
 """
 
-from memfluence.learners._again import described, represent
 from memfluence.learners.estimator import EstimatorLearner
 from memfluence.learners.function import FunctionLearner
 from memfluence.learners.mlp import MLP
@@ -15,7 +14,7 @@ from memfluence.learners.protocol import (
     Resumable,
     described_before,
 )
-from memfluence.learners.resolve import BUILTIN, resolve
+from memfluence.learners.resolve import BUILTIN, described, represent, resolve
 
 __all__ = [
     "BUILTIN",

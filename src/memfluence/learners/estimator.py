@@ -10,17 +10,20 @@ import numpy as np
 
 from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
-from memfluence.learners._one_by_one import one_by_one, private_copy
-from memfluence.learners._predictions import (
+from memfluence.learners.identity import identity
+from memfluence.learners.outcomes import (
     LOWEST_LOG_PROBABILITY,
     UnusableReturnError,
     as_array,
     class_codes,
     log_of,
+    needs_scores,
+    one_by_one,
+    outcome_from_codes,
+    private_copy,
+    score_extras,
     spread_columns,
 )
-from memfluence.learners.identity import identity
-from memfluence.learners.outcomes import needs_scores, outcome_from_codes, score_extras
 from memfluence.records import Failure, Outcome, Trial
 
 __all__ = ["EstimatorLearner"]

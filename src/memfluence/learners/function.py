@@ -13,14 +13,22 @@ import numpy as np
 
 from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
-from memfluence.learners._one_by_one import one_by_one, private_copy
-from memfluence.learners._predictions import UnusableReturnError, as_array, class_codes, log_of, spread_columns
 from memfluence.learners.identity import identity
-from memfluence.learners.outcomes import outcome_from_codes, outcome_from_scores
+from memfluence.learners.outcomes import (
+    UnusableReturnError,
+    as_array,
+    class_codes,
+    log_of,
+    one_by_one,
+    outcome_from_codes,
+    outcome_from_scores,
+    private_copy,
+    spread_columns,
+)
 from memfluence.records import Failure, Outcome, Trial
 
 if TYPE_CHECKING:
-    from memfluence.learners.nets.device_data import DeviceData
+    from memfluence.learners.nets.features import DeviceData
 
 __all__ = ["FunctionLearner"]
 
@@ -122,7 +130,7 @@ class FunctionLearner:
             yield from one_by_one(trials, lambda trial: self._outcome(coded, data, trial, record))
 
     def _data(self, dataset: Dataset, device: str) -> "DeviceData":
-        from memfluence.learners.nets.device_data import DeviceData
+        from memfluence.learners.nets.features import DeviceData
 
         key = (dataset.fingerprint, device)
         if key not in self._loaded:

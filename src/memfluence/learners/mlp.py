@@ -10,8 +10,7 @@ import numpy as np
 
 from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
-from memfluence.learners._one_by_one import NOTHING_KEPT
-from memfluence.learners.outcomes import needs_scores, outcome_from_codes, outcome_from_scores
+from memfluence.learners.outcomes import NOTHING_KEPT, needs_scores, outcome_from_codes, outcome_from_scores
 from memfluence.learners.protocol import Representation
 from memfluence.learners.settings import is_integer, is_real
 from memfluence.records import Failure, Outcome, Trial
@@ -137,7 +136,7 @@ class MLP:
     def _captured_results(
         self, dataset: Dataset, trials: Sequence[Trial], record: Collection[str], device: "torch.device"
     ) -> list[Outcome | Failure]:
-        from memfluence.learners.nets.captured_training import captured_training
+        from memfluence.learners.nets.captured_mlp import captured_training
         from memfluence.learners.nets.device import device_name
 
         started = time.perf_counter()
@@ -228,9 +227,7 @@ class MLP:
         scaling: "Scaling | None",
         device: "torch.device",
     ) -> "BatchedMLP":
-        from memfluence.learners.nets.batched_mlp import BatchedMLP
-        from memfluence.learners.nets.clipping import Clipping
-        from memfluence.learners.nets.minibatches import minibatches
+        from memfluence.learners.nets.batched_mlp import BatchedMLP, Clipping, minibatches
 
         noises = [trial.generator("learner") for trial in trials]
         clipping = Clipping(self.clip, self.noise, noises) if self.clip else None

@@ -4,21 +4,20 @@ Meant for a GPU, where one captured step serves all trials of a run. It runs on 
 is tested.
 """
 
+import itertools
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from memfluence.datasets import Dataset
 from memfluence.errors import DatasetError, LearnerError
-from memfluence.learners._loading_images import ImageLoading
-from memfluence.learners._lone_examples import lone_examples_explained
-from memfluence.learners._one_by_one import NOTHING_KEPT, one_by_one
 from memfluence.learners.factory import ModuleFactory
-from memfluence.learners.outcomes import needs_scores, outcome_from_codes, outcome_from_scores
+from memfluence.learners.outcomes import NOTHING_KEPT, needs_scores, one_by_one, outcome_from_codes, outcome_from_scores
 from memfluence.learners.protocol import Checkpoints, Learner, Representation
 from memfluence.learners.recipes import Recipe
 from memfluence.learners.schedules import StepShape, step_shape
@@ -32,7 +31,33 @@ if TYPE_CHECKING:
     from memfluence.learners.nets.trainer import Trainer
     from memfluence.learners.nets.watch import Watch
 
-__all__ = ["Network"]
+__all__ = ["ImageLoading", "Network", "lone_examples_explained"]
+
+_TORCH_SAYS = "Expected more than 1 value per channel"  # within what compilers say around it
+
+_WAYS = ("auto", "table", "stream")
+
+
+@dataclass(frozen=True)
+class ImageLoading:
+    """Settings that change how long a model takes and what memory it needs, and not one bit of it."""
+
+    name: ClassVar[str] = "a network"  # in messages about settings
+
+    # Processes that decode images while the model trains; -1 for one on every core that this process may use, 0 to
+    # decode in the training process itself.
+    decode_workers: int = -1
+    # "table": all images are decoded once and stay on the device. "stream": each batch is decoded as it is needed.
+    # "auto": a table where it takes no more than half of the device's free memory.
+    images: str = "auto"
+
+    def __post_init__(self) -> None:
+        if not is_integer(self.decode_workers, -1):
+            raise LearnerError(
+                f"the setting 'decode_workers' must be an integer of at least -1; got {self.decode_workers!r}."
+            )
+        if self.images not in _WAYS:
+            raise LearnerError(f"the setting 'images' must be one of {', '.join(_WAYS)}; got {self.images!r}.")
 
 
 @dataclass(frozen=True)
@@ -280,3 +305,29 @@ class _ResumingNetwork:
 
     def represent(self, dataset: Dataset, trial: Trial, *, device: str) -> Representation:
         return self.network._represent(dataset, trial, device, self.checkpoints, self.report)
+
+
+@contextmanager
+def lone_examples_explained(recipe: Recipe, subset_size: int) -> Iterator[None]:
+    """The block trains on so many examples; torch's error about a single value is raised with advice instead."""
+    try:
+        yield
+    except Exception as error:
+        if _TORCH_SAYS not in str(error) or step_shape(recipe, subset_size).last > 1:
+            raise
+        raise ValueError(_advice(recipe, subset_size)) from error
+
+
+def _advice(recipe: Recipe, subset_size: int) -> str:
+    problem = "batch normalization of 1 x 1 maps cannot be trained on a single example"
+    if subset_size == 1:
+        return f"{problem}, and the trial keeps no more; raise --keep"
+    other = next(
+        batch
+        for batch in itertools.count(recipe.batch + 1)
+        if step_shape(replace(recipe, batch=batch), subset_size).last > 1
+    )
+    return (
+        f"{problem}, which is what {subset_size} examples in batches of {recipe.batch} end with;"
+        f" use another batch size, for example with --set batch={other}"
+    )

@@ -6,10 +6,9 @@ from dataclasses import fields, replace
 from typing import Any
 
 from memfluence.errors import LearnerError
-from memfluence.learners._loading_images import ImageLoading
 from memfluence.learners.factory import ModuleFactory
 from memfluence.learners.mlp import MLP
-from memfluence.learners.network import Network
+from memfluence.learners.network import ImageLoading, Network
 from memfluence.learners.recipes import LearnerPreset, Recipe, learner_preset, named_recipe, override, preset_name
 from memfluence.learners.settings import parse_options, parse_settings
 

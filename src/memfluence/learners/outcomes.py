@@ -1,15 +1,91 @@
-"""From a model's scores or predicted classes to an `Outcome`, the same way for every learner."""
+"""Outcomes of trials from scores or predicted classes, the same way for every learner; and the loop over trials.
 
-from collections.abc import Collection, Mapping
+Arrays that other people's models return are checked first and turned into class codes, or into scores with one column
+per class.
+"""
+
+import traceback
+import warnings
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from memfluence.datasets import Dataset
-from memfluence.errors import LearnerError
-from memfluence.records import EXTRA_COLUMNS, Outcome, Trial
+from memfluence.errors import DatasetError, LearnerError
+from memfluence.records import EXTRA_COLUMNS, Failure, Outcome, Trial
 
-__all__ = ["needs_scores", "outcome_from_codes", "outcome_from_scores", "prediction_dtype", "score_extras"]
+__all__ = [
+    "LOWEST_LOG_PROBABILITY",
+    "NOTHING_KEPT",
+    "UnusableReturnError",
+    "as_array",
+    "class_codes",
+    "log_of",
+    "needs_scores",
+    "one_by_one",
+    "outcome_from_codes",
+    "outcome_from_scores",
+    "prediction_dtype",
+    "private_copy",
+    "score_extras",
+    "spread_columns",
+]
+
+NOTHING_KEPT = "the trial keeps no example, so there is nothing to train on; raise --keep."
+_EXITED = (
+    "the learner's code ended the program, by sys.exit or by reading options that are not its own; raise an error."
+)
+
+# Stands for log 0: the smallest probability that float32 holds in full precision. A forest in which no tree votes for a
+# class says 'less than I can tell', and -inf would turn every mean of log-odds into -inf.
+LOWEST_LOG_PROBABILITY = float(np.log(np.finfo(np.float32).tiny))
+
+
+class UnusableReturnError(Exception):
+    """What a model returned cannot be read; fails the trial."""
+
+
+def as_array(value: Any) -> np.ndarray:
+    """A NumPy array from an array, a torch tensor on any device, a Series or a list."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = value.float() if value.is_floating_point() else value  # NumPy has no bfloat16
+        value = value.numpy()
+    array = np.asarray(value)
+    return np.array(array.tolist()) if array.dtype == object else array
+
+
+def class_codes(predicted: np.ndarray, dataset: Dataset) -> np.ndarray:
+    """Codes (n,) of predicted labels as the user writes them; n_classes for a label that the dataset does not have."""
+    classes = np.asarray(dataset.classes)
+    if predicted.dtype.kind == "b" or (predicted.dtype.kind == "f" and (predicted == np.round(predicted)).all()):
+        predicted = predicted.astype(np.int64)
+    if predicted.dtype.kind not in ("U" if classes.dtype.kind == "U" else "iu"):
+        raise UnusableReturnError(
+            f"predicted classes must be labels like {dataset.classes[0]!r}; got {predicted.dtype} values like"
+            f" {predicted.ravel()[0].item()!r} (return scores as (n, {dataset.n_classes}), one column per class)."
+        )
+    order = np.argsort(classes)
+    position = np.searchsorted(classes, predicted, sorter=order).clip(max=len(classes) - 1)
+    codes = order[position]  # (n,)
+    return np.where(classes[codes] == predicted, codes, dataset.n_classes)
+
+
+def log_of(probabilities: np.ndarray) -> np.ndarray:
+    """log p, and LOWEST_LOG_PROBABILITY for 0."""
+    with np.errstate(divide="ignore"):
+        return np.maximum(np.log(probabilities.astype(np.float64)), LOWEST_LOG_PROBABILITY)
+
+
+def spread_columns(scores: np.ndarray, columns: np.ndarray, n_classes: int) -> np.ndarray:
+    """Scores (n, len(columns)) as (n, n_classes): classes that the model never saw stand far below the row's lowest."""
+    lowest = scores.min(axis=1, keepdims=True, initial=np.inf, where=np.isfinite(scores))  # (n, 1)
+    floor = lowest + LOWEST_LOG_PROBABILITY
+    spread = np.repeat(floor, n_classes, axis=1)  # (n, n_classes)
+    spread[:, columns] = np.maximum(scores, floor)
+    return spread
 
 
 def prediction_dtype(n_classes: int) -> np.dtype[Any]:
@@ -122,3 +198,56 @@ def _log_odds(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def _as_half(values: np.ndarray) -> np.ndarray:
     limit = float(np.finfo(np.float16).max)
     return np.asarray(np.clip(values, -limit, limit), dtype=np.float16)
+
+
+def one_by_one(trials: Sequence[Trial], outcome_of: Callable[[Trial], Outcome]) -> Iterator[Outcome | Failure]:
+    """Each trial's outcome; a trial that raises gives a `Failure` and the others go on. A warning is shown once.
+
+    A `LearnerError` ends the group: the learner cannot do what is asked, whatever the subset. So do a `DatasetError`,
+    such as that of a damaged image, and what is no `Exception` (an interrupt, an engine that stops its worker),
+    except `SystemExit`: it would end the run unseen.
+    """
+    for trial in trials:
+        result: Outcome | Failure
+        if not len(trial.kept):
+            result = Failure(trial.number, NOTHING_KEPT)
+        else:
+            try:
+                with _warnings_once():
+                    result = outcome_of(trial)
+            except (LearnerError, DatasetError):
+                raise
+            except UnusableReturnError as error:
+                result = Failure(trial.number, str(error), traceback.format_exc())
+            except SystemExit as error:
+                result = Failure(trial.number, f"SystemExit: {error}; {_EXITED}", traceback.format_exc())
+            except Exception as error:
+                result = Failure(trial.number, f"{type(error).__name__}: {error}", traceback.format_exc())
+        yield result
+
+
+_shown: set[tuple[type[Warning], str, int]] = set()
+
+
+@contextmanager
+def _warnings_once() -> Iterator[None]:
+    """Each warning once in the life of the process: a solver that does not converge says so in every trial.
+
+    Python's own "once" forgets whenever a library touches the filters, as scikit-learn does in every fit.
+    """
+    with warnings.catch_warnings(record=True) as caught:
+        try:
+            yield
+        finally:
+            new = {(warning.category, warning.filename, warning.lineno): warning for warning in caught}
+    for place in new.keys() - _shown:
+        _shown.add(place)
+        warnings.warn_explicit(new[place].message, *place)
+
+
+def private_copy(inputs: Any) -> Any:
+    """Inputs that other people's code may write into without changing the dataset for the trials that follow."""
+    for method in ("clone", "copy"):  # torch; NumPy, pandas, SciPy, list
+        if hasattr(inputs, method):
+            return getattr(inputs, method)()
+    return inputs

@@ -1,8 +1,18 @@
-"""Learners by name, from a file or module, or from an object: `resolve`."""
+"""Learners by name, from a file or module, or from an object: `resolve`.
+
+Two things are asked of a learner after a run: to be made again from `run.json` (`described`), and to show its
+representations (`represent`).
+"""
 
 import dataclasses
+import hashlib
 import importlib
+import importlib.util
+import os
+import sys
+import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -10,18 +20,17 @@ from types import ModuleType
 from typing import Any
 
 from memfluence.datasets import Dataset
-from memfluence.errors import LearnerError
-from memfluence.learners._code import file_sha256
-from memfluence.learners._loading import is_file, load
+from memfluence.errors import LearnerError, shortened
+from memfluence.learners._code import FILE_MODULE_PREFIX, file_sha256
 from memfluence.learners.estimator import EstimatorLearner
 from memfluence.learners.function import FunctionLearner
 from memfluence.learners.networks import from_factory, from_preset
-from memfluence.learners.protocol import Checkpoints, Learner, Resumable, described_before
+from memfluence.learners.protocol import Checkpoints, Learner, Representation, Representing, Resumable, described_before
 from memfluence.learners.recipes import LEARNER_PRESETS
 from memfluence.learners.settings import known_or_error, parse_literals, parse_settings
-from memfluence.records import Failure, Outcome, PartWay, Trial
+from memfluence.records import Failure, Outcome, PartWay, Trial, canonical_json
 
-__all__ = ["BUILTIN", "SourcedLearner", "built_in", "resolve"]
+__all__ = ["BUILTIN", "SourcedLearner", "built_in", "described", "is_file", "load", "represent", "resolve"]
 
 # Name -> where its class is; imported when it is asked for.
 BUILTIN: dict[str, str] = {"mlp": "memfluence.learners.mlp:MLP"}
@@ -209,3 +218,119 @@ def _candidates(module: ModuleType) -> list[str]:
 
 def _example(module: ModuleType) -> str:
     return next(iter(_candidates(module)), "ATTRIBUTE")
+
+
+def is_file(where: str) -> bool:
+    """Whether a learner's origin names a file rather than a module."""
+    return where.endswith(".py") or "/" in where
+
+
+def load(where: str) -> ModuleType:
+    """The module of a file (`models/net.py`) or a module name (`models.net`), which may lie in the current directory.
+
+    A file is loaded under a name made from its path and content, so that every process that loads it has the same
+    module. Its directory can be imported from, as when it is run as a script. The current directory can be when it is
+    where the module lies; an installed module does not open it to whatever else lies there.
+    """
+    return _load_file(Path(where)) if is_file(where) else _load_module(where)
+
+
+def _load_file(path: Path) -> ModuleType:
+    path = path.expanduser().resolve()
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise LearnerError(
+            f"the learner's file {path} cannot be read ({error.strerror}); give a path from {Path.cwd()} or a full one."
+        ) from error
+    name = FILE_MODULE_PREFIX + hashlib.sha256(os.fsencode(path) + b"\0" + source).hexdigest()[:16]
+    if name in sys.modules:
+        return sys.modules[name]
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    sys.modules[name] = module  # before it runs: classes defined in it look themselves up
+    _make_importable(path.parent)
+    try:
+        # Compiled from the bytes that were hashed; the import system might take an older cached compilation.
+        exec(compile(source, str(path), "exec"), module.__dict__)
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise LearnerError(_what_failed(error, str(path))) from error
+    return module
+
+
+def _load_module(name: str) -> ModuleType:
+    try:
+        if name not in sys.modules and importlib.util.find_spec(name.partition(".")[0]) is None:
+            _make_importable(Path.cwd())
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (name == error.name or name.startswith(error.name + ".")):
+            raise LearnerError(_what_failed(error, name)) from error
+        raise LearnerError(
+            f"there is no module {name!r} here; install it, run from its directory, or name its file ({name}.py:...)."
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise LearnerError(_what_failed(error, name)) from error
+
+
+def _make_importable(directory: Path) -> None:
+    """At the end of the path, so that nothing installed is hidden."""
+    if str(directory) not in sys.path:
+        sys.path.append(str(directory))
+
+
+def _what_failed(error: BaseException, where: str) -> str:
+    if isinstance(error, SyntaxError):
+        return f"{error.filename or where}, line {error.lineno}: {error.msg}; correct the file."
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == where]
+    line = f", line {lines[-1]}" if lines else ""
+    return f"{where}{line} raised {type(error).__name__}: {error} while it was loaded; run it with python to see more."
+
+
+def described(description: Mapping[str, Any] | None) -> Learner:
+    """The built-in learner that describes itself so; others have to be given again by their owner.
+
+    A description comes with a run, perhaps from someone else: a file or module that it names is not loaded.
+    """
+    if description is None:
+        raise LearnerError("the trials were imported, and nobody knows their learner; name it with --learner.")
+    name = str(description.get("name"))
+    found = None
+    if name in built_in():  # anything else could be code, which is run only where the user names it
+        parts = (description.get(part, {}) for part in ("settings", "recipe", "options"))
+        with suppress(LearnerError):
+            settings = [one for part in parts if isinstance(part, Mapping) for one in part.items()]
+            found = resolve(name, dict(settings))
+    if found is None or canonical_json(found.describe()) != canonical_json(description):
+        raise LearnerError(
+            f"the learner {shortened(name)} is not built in, or has changed, so it cannot be made again from the run;"
+            " give it again with --learner (learner=... in Python)."
+        )
+    return found
+
+
+def represent(
+    learner: Learner,
+    dataset: Dataset,
+    trial: Trial,
+    *,
+    device: str,
+    checkpoints: Checkpoints | None = None,
+    report: Callable[[PartWay], None] = lambda part: None,
+) -> Representation:
+    """What the last layer of the trial's model is given; only networks have one.
+
+    Learners that can go on within a trial use the checkpoints and report how far they are.
+    """
+    inner = learner.learner if isinstance(learner, SourcedLearner) else learner
+    if not isinstance(inner, Representing):
+        raise LearnerError(
+            f"{learner.name} has no last layer whose inputs could be taken; this needs a network: mlp, a built-in one,"
+            " or a torch module with a recipe (file.py:Net@fast)."
+        )
+    going_on = inner.resuming(checkpoints, report) if isinstance(inner, Resumable) else inner
+    assert isinstance(going_on, Representing)
+    return going_on.represent(dataset, trial, device=device)

@@ -6,25 +6,152 @@ as a step of one, the backward pass is written out, and momentum happens in the 
     velocity <- momentum * velocity - rate * gradient        (one `baddbmm_`)
     parameters <- parameters + velocity
 
-which is torch.optim.SGD's update with the rate multiplied in; `clipping` may limit the gradient before it. Scores are
+which is torch.optim.SGD's update with the rate multiplied in; `Clipping` may limit the gradient before it. Scores are
 laid out as (models, classes, width), so that the softmax runs along vectors of examples and not within a handful of
 classes.
+
+Every epoch each model goes through its kept examples once, in an order of its own, in batches of `batch` with a smaller
+last one (`batch_sizes`). Models come sorted by subset size, largest first, so those that still have a batch at some
+step are always the first ones, and a model that is through its epoch is not touched. Where batch sizes differ within a
+step, the shorter ones are filled up with an example of the model's own at weight 0: the loss stays the mean over the
+model's real batch.
+
+Clipping and noise are those of DP-SGD (Abadi et al. 2016). The gradient of the loss on one example, over all parameters
+of one model, is scaled down to the norm `clip` if it is longer; Gaussian noise of standard deviation noise * clip is
+added to each number of a batch's sum of such gradients; then the sum is divided by the size of the batch. No gradient
+of a single example is ever formed. An example's gradient by a layer's weight is the outer product of h, which the layer
+is given, and of delta, the loss's gradient by what it puts out; that by the bias is delta. So the squared norm of both
+is (|h|^2 + 1) |delta|^2 (Goodfellow 2015), and to scale an example's gradient is to scale its delta at the output, from
+which all others follow.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from memfluence.learners.nets.clipping import Clipping
+__all__ = ["BatchedMLP", "Clipping", "Minibatch", "batch_sizes", "minibatches"]
 
-__all__ = ["BatchedMLP"]
+
+@dataclass(frozen=True)
+class _Step:
+    """What is the same about a step in all epochs."""
+
+    active: int  # the first `active` models take part
+    width: int  # the largest of their batches
+    share: torch.Tensor | None  # (active, 1, width) weight of each example; None where all are 1 / width
+
+
+@dataclass(frozen=True)
+class Minibatch:
+    """One step of the first `active` models on `width` examples each."""
+
+    rows: torch.Tensor  # (active * width,) rows of the training inputs
+    labels: torch.Tensor  # (active, 1, width) their class codes
+    active: int
+    width: int
+    share: torch.Tensor | None  # (active, 1, width) weight of each example; None where all are 1 / width
+
+
+def batch_sizes(subset_size: int, batch: int) -> list[int]:
+    """Those of an epoch: full ones and what is left; where that is a handful, it shares evenly with the one before.
+
+    The rate is the same for every step, so one on a single example goes as far as one on 64, and the epoch ends with
+    it: 65 digits in batches of 64 and 1 gave models with a test accuracy of 43%, while 64 give 81%. From an eighth of
+    a batch on no harm was seen.
+    """
+    full, left = divmod(subset_size, batch)
+    if full and 0 < left < max(2, batch / 8):
+        both = batch + left
+        return [batch] * (full - 1) + [both - both // 2, both // 2]
+    return [batch] * full + [left] * (left > 0)
+
+
+def minibatches(
+    kept: Sequence[np.ndarray],  # one (subset_size,) per model, the largest first, none empty
+    labels: np.ndarray,  # (n_train,) class codes
+    orders: Sequence[np.random.Generator],
+    *,
+    batch: int,
+    epochs: int,
+    device: torch.device,
+) -> Iterator[Minibatch]:
+    """All steps of all epochs; every epoch model k draws `orders[k].permutation(kept[k])`, whatever the others do."""
+    sizes = [batch_sizes(len(rows), batch) for rows in kept]
+    shapes = _shapes(sizes, device)
+    places = [np.concatenate([step * batch + np.arange(size) for step, size in enumerate(own)]) for own in sizes]
+    order = np.empty((len(kept), len(shapes) * batch), dtype=np.int64)  # (models, steps * batch)
+    order[:] = [rows[:1] for rows in kept]  # what fills up short batches
+    for _ in range(epochs):
+        for own, generator, subset, place in zip(order, orders, kept, places):
+            own[place] = generator.permutation(subset)
+        by_step = np.ascontiguousarray(order.reshape(len(kept), len(shapes), 1, batch).transpose(1, 0, 2, 3))
+        rows_by_step, labels_by_step = (
+            torch.from_numpy(by_step).to(device),
+            torch.from_numpy(labels[by_step]).to(device),
+        )
+        for rows, codes, shape in zip(rows_by_step, labels_by_step, shapes):  # (models, 1, batch) each
+            if (shape.active, shape.width) != (len(kept), batch):
+                rows, codes = (part[: shape.active, :, : shape.width].contiguous() for part in (rows, codes))
+            yield Minibatch(rows.view(-1), codes, shape.active, shape.width, shape.share)
+
+
+def _shapes(sizes: Sequence[Sequence[int]], device: torch.device) -> list[_Step]:
+    """The steps of an epoch of models with these batch sizes, the model with the most examples first."""
+    shapes = []
+    for step in range(len(sizes[0])):
+        own = [model[step] for model in sizes if len(model) > step]
+        width, share = max(own), None
+        if min(own) < width:
+            count = torch.tensor(own)[:, None, None]  # (active, 1, 1)
+            share = torch.where(torch.arange(width) < count, 1 / count, 0.0).to(device)  # (active, 1, width)
+        shapes.append(_Step(len(own), width, share))
+    return shapes
+
 
 _Shape = tuple[int, int, int]
 _Layers = list[tuple[torch.Tensor, torch.Tensor]]  # weight and bias of each layer, the output layer last
+
+
+class Clipping:
+    """How gradients of K models are clipped and made noisy; noise of model k comes from generators[k].
+
+    NumPy draws it on every device, so that a trial has the same noise on all of them. A model draws when it takes a
+    step, parameter by parameter in the layout that those have; so its noise does not depend on the other models.
+    """
+
+    def __init__(self, clip: float, noise: float, generators: Sequence[np.random.Generator]) -> None:
+        self._clip, self._noise, self._generators = clip, noise, generators
+        self._drawn: list[np.ndarray] = []  # (models, ...) per parameter
+
+    def factors(
+        self,
+        error: torch.Tensor,  # (active, n_classes, width) delta of each example at the output
+        given: Sequence[torch.Tensor],  # (active, width, n_in) h of each layer, the output layer last
+        deltas: Sequence[torch.Tensor],  # (active, width, n_out) of each hidden layer
+    ) -> torch.Tensor:
+        """By how much each example's gradient is multiplied: (active, 1, width)."""
+        squared = (1 + given[-1].square().sum(2)) * error.square().sum(1)  # (active, width)
+        for values, delta in zip(given, deltas):
+            squared += (1 + values.square().sum(2)) * delta.square().sum(2)
+        return (self._clip / squared.sqrt_()).clamp_(max=1)[:, None]  # where the gradient is 0: 1, not infinity
+
+    def add_noise(self, sums: Sequence[torch.Tensor], weight: float | torch.Tensor) -> None:
+        """Add weight * noise to sums of gradients, (active, ...) per parameter; the weight is one or (active, 1, 1)."""
+        if not self._noise:
+            return
+        if not self._drawn:  # the first step is one of all models
+            self._drawn = [np.empty(tuple(part.shape), dtype=np.float32) for part in sums]
+        active = len(sums[0])
+        for k, generator in enumerate(self._generators[:active]):
+            for drawn in self._drawn:
+                generator.standard_normal(dtype=np.float32, out=drawn[k])
+        scale = self._noise * self._clip * weight
+        for part, drawn in zip(sums, self._drawn):
+            part += torch.from_numpy(drawn[:active]).to(part.device).mul_(scale)
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,16 @@
 """Which device torch trains on, with how many threads and which kernels. Imported only when a torch learner trains."""
 
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
 from memfluence.errors import LearnerError
-from memfluence.learners._cores import available_cores
 
 __all__ = [
     "all_threads",
+    "available_cores",
     "current_device",
     "default_generator",
     "device_name",
@@ -99,3 +100,8 @@ def kernels(deterministic: bool) -> Iterator[None]:
         yield
     finally:
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = before
+
+
+def available_cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

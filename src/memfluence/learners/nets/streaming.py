@@ -1,20 +1,25 @@
 """`StreamedImages`: batches of images that are decoded while the model trains, for data that the device cannot hold.
 
+Worker processes decode images ahead, in the order that is asked for, whatever the number of workers is.
+
 A captured step reads its images at a fixed place. While it runs, workers decode the next batch and a stream of its own
 copies that to a second place on the device; between two steps it is moved to the first, which takes microseconds.
 """
 
 import contextlib
+import itertools
 import os
-from collections.abc import Iterable, Iterator
+import sys
+from collections.abc import Generator, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
+import torch.utils.data
 
 from memfluence.datasets import Dataset, LazyImages
-from memfluence.errors import LearnerError
-from memfluence.learners._loading_images import ImageLoading
-from memfluence.learners.nets.decoding import decoded, decoded_table
+from memfluence.errors import DatasetError, LearnerError
+from memfluence.learners.nets.device import available_cores
 from memfluence.learners.nets.images import (
     ImageData,
     ImageSource,
@@ -24,9 +29,17 @@ from memfluence.learners.nets.images import (
     load_images,
     padded_images,
 )
+from memfluence.learners.network import ImageLoading
 from memfluence.learners.recipes import Recipe
 
-__all__ = ["StreamedImages", "image_source"]
+__all__ = ["StreamedImages", "decoded", "decoded_table", "image_source"]
+
+# Workers hand over pieces of batches, so that all of them work on the batch that is needed next. Two pieces a worker
+# wait in shared memory, of which containers often have 64 MB.
+_PIECE_BYTES = 1 << 20
+# Torch's own choice for loaders on Linux. Said here because the processes that engines start would take "spawn", where
+# every worker imports torch for seconds, and needs scripts with a guard.
+_START = "fork" if sys.platform == "linux" else None
 
 
 def image_source(
@@ -43,9 +56,10 @@ def image_source(
         return load_images(dataset, recipe, device, flat=flat)
     if loading.images == "stream" and flat:
         raise LearnerError(f"{dataset.name}: a linear model needs a table of all images; use --set images=table.")
+    workers = loading.decode_workers if loading.decode_workers >= 0 else available_cores()
     if loading.images == "stream" or not (loading.images == "table" or flat or _fits(train, test, recipe, device)):
-        return StreamedImages(train, test, dataset.y_train, recipe, device, batch=batch, workers=loading.workers)
-    tables = [decoded_table(images, loading.workers, device) for images in (train, test)]
+        return StreamedImages(train, test, dataset.y_train, recipe, device, batch=batch, workers=workers)
+    tables = [decoded_table(images, workers, device) for images in (train, test)]
     if flat:
         tables = [table.reshape(len(table), 1, 1, -1) for table in tables]
     return ImageData(
@@ -148,3 +162,66 @@ class StreamedImages:
         self._images[:width].copy_(self._next[:width])
         self._moved.record(current)
         return width
+
+
+def decoded(
+    images: LazyImages, wanted: Iterable[np.ndarray], workers: int, *, pinned_for: torch.device | None = None
+) -> Generator[list[torch.Tensor], None, None]:
+    """For each of the wanted rows (k,) the images there, (k, height, width, channels) uint8, in pieces along k.
+
+    With `pinned_for`, a GPU, they come in memory that it can copy from while it computes.
+    """
+    at_once = max(1, _PIECE_BYTES // (images.nbytes // len(images)))
+    theirs, ours = itertools.tee(wanted)
+    pieces = (rows[start : start + at_once] for rows in theirs for start in range(0, len(rows), at_once))
+    loader = torch.utils.data.DataLoader(
+        _Pieces(images),
+        batch_size=None,
+        sampler=pieces,
+        num_workers=workers,
+        pin_memory=pinned_for is not None,
+        multiprocessing_context=_START if workers else None,
+        worker_init_fn=_set_apart,
+        generator=torch.Generator(),  # or it would draw from the global one
+    )
+    with contextlib.nullcontext() if pinned_for is None else torch.cuda.device(pinned_for):
+        arriving = iter(loader)
+    try:
+        for rows in ours:
+            yield [_checked(next(arriving)) for _ in range(0, len(rows), at_once)]
+    finally:
+        if workers:  # end them now (torch has no public word for it): a traceback may keep this frame for a while
+            arriving._shutdown_workers()  # type: ignore[attr-defined]
+
+
+def decoded_table(images: LazyImages, workers: int, device: torch.device) -> torch.Tensor:
+    """All images on the device, (n, height, width, channels) uint8."""
+    table = torch.empty(images.shape, dtype=torch.uint8, device=device)
+    start = 0
+    for pieces in decoded(images, np.array_split(np.arange(len(images)), -(-len(images) // 4096)), workers):
+        for piece in pieces:
+            table[start : start + len(piece)] = piece
+            start += len(piece)
+    return table
+
+
+class _Pieces(torch.utils.data.Dataset[Any]):
+    def __init__(self, images: LazyImages) -> None:
+        self._images = images
+
+    def __getitem__(self, rows: Any) -> torch.Tensor | DatasetError:
+        try:
+            return torch.from_numpy(self._images[rows])
+        except DatasetError as error:
+            return error  # as a value: what a worker raises arrives with its traceback for a message
+
+
+def _set_apart(_: int) -> None:
+    """Out of the terminal's reach: a Ctrl-C is for the training, which may need one more batch before it stops."""
+    os.setpgrp()
+
+
+def _checked(piece: torch.Tensor | DatasetError) -> torch.Tensor:
+    if isinstance(piece, DatasetError):
+        raise piece
+    return piece

@@ -10,28 +10,27 @@ place. Elsewhere the same step is called as it is. Images that the device cannot
 import contextlib
 import importlib.util
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as functional
+from torch import nn
 
 from memfluence.errors import MemfluenceWarning
 from memfluence.learners.factory import ModuleFactory
 from memfluence.learners.nets.device import current_device, default_generator, no_synchronization
-from memfluence.learners.nets.evaluation import given_to_head, predicted, widest_block
-from memfluence.learners.nets.fresh_models import FreshModels
-from memfluence.learners.nets.images import ImageSource, Split, crop_and_flip, scaling
+from memfluence.learners.nets.fresh_models import FreshModels, last_linear
+from memfluence.learners.nets.images import ImageSource, Split, block_rows, crop_and_flip, scaling
 from memfluence.learners.nets.optimizers import Optimizer
-from memfluence.learners.nets.step_tables import step_tables
 from memfluence.learners.nets.watch import Watch
 from memfluence.learners.recipes import Recipe
-from memfluence.learners.schedules import StepShape, rates, step_shape, steps_per_epoch
+from memfluence.learners.schedules import StepShape, rates, step_shape, step_tables, steps_per_epoch
 from memfluence.records import Trial
 from memfluence.seeding import integer_seed
 
-__all__ = ["Trainer"]
+__all__ = ["Trainer", "given_to_head", "predicted", "widest_block"]
 
 _COMPILED_SHAPES = 64  # of convolutions, for muon: torch stops at 8, and an Inception has some 20
 _SPLITS: tuple[Split, Split] = ("train", "test")
@@ -287,3 +286,34 @@ class Trainer:
 
 def _can_compile() -> bool:
     return importlib.util.find_spec("triton") is not None
+
+
+Predict = Callable[[torch.Tensor], torch.Tensor]  # of raw images (k, height, width, channels)
+
+
+def predicted(predict: Predict, data: ImageSource, split: Split, *, one_width: bool) -> torch.Tensor:
+    """Logits (n, n_classes) float32. For a compiled model all blocks get one width: a narrower one is repeated."""
+    found = []
+    for block in data.blocks(split):
+        rows, filled = len(block), block
+        if one_width and rows < widest_block(data):
+            filled = block[torch.arange(widest_block(data), device=block.device) % rows]
+        found.append(predict(filled)[:rows].float())
+    return torch.cat(found)
+
+
+def widest_block(data: ImageSource) -> int:
+    """How many images are predicted together, at most."""
+    return min(max(data.count("train"), data.count("test")), block_rows((0, *data.size, data.channels)))
+
+
+def given_to_head(model: nn.Module, predict: Predict, data: ImageSource, split: Split) -> torch.Tensor:
+    """What the last linear layer is given, (n, n_features) float32; a compiled model would call no hook."""
+    found: list[torch.Tensor] = []
+    hook = last_linear(model).register_forward_pre_hook(lambda _, inputs: found.append(inputs[0].float()))
+    try:
+        for block in data.blocks(split):
+            predict(block)
+    finally:
+        hook.remove()
+    return torch.cat(found).flatten(1)

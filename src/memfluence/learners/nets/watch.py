@@ -1,28 +1,72 @@
-"""`Watch`: what happens beside the steps of a long training.
+"""`Watch` looks after a long training beside its steps.
 
 It goes on from a checkpoint, writes new ones by the clock, says how far it is, and saves before an interrupt acts; when
 the steps are done, the trained model is kept until it was evaluated.
 """
 
 import io
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from types import FrameType, TracebackType
+from typing import Any
 
 import numpy as np
 import torch
 
 from memfluence import __version__
-from memfluence.learners._interrupts import HeldInterrupts
 from memfluence.learners.nets.device import device_name
 from memfluence.learners.protocol import Checkpoints
 from memfluence.records import PartWay, digest
 
-__all__ = ["Watch"]
+__all__ = ["HeldInterrupts", "Watch"]
 
 _SECONDS_BETWEEN_PAUSES = 0.5
 _SECONDS_BETWEEN_REPORTS = 5.0
 _LARGEST_SHARE = 0.02  # of the time, that writing checkpoints may take
+
+_HELD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class HeldInterrupts:
+    """Within the block Ctrl-C and its like do nothing until `act` is called, or the block is left."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Callable[[], object]] = []
+        self._before: dict[int, Callable[..., Any]] = {}
+
+    @property
+    def came(self) -> bool:
+        return bool(self._waiting)
+
+    def act(self) -> None:
+        """Let each that came do what it would have done, which is to raise."""
+        while self._waiting:
+            self._waiting.pop(0)()
+
+    def __enter__(self) -> "HeldInterrupts":
+        if threading.current_thread() is threading.main_thread():  # signals are handled in the main thread alone
+            for number in _HELD:
+                handler = signal.getsignal(number)
+                if callable(handler):  # neither ignored nor deadly
+                    self._before[number] = handler
+                    signal.signal(number, self._hold)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            if signal.getsignal(number) == self._hold:  # a handler may have put another one in its place
+                signal.signal(number, handler)
+        if error is None or isinstance(error, Exception):  # a second Ctrl-C adds nothing to the first
+            self.act()
+
+    def _hold(self, number: int, frame: FrameType | None) -> None:
+        self._waiting.append(partial(self._before[number], number, frame))
 
 
 class Watch:

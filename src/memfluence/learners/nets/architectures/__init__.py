@@ -25,9 +25,9 @@ ARCHITECTURES: dict[str, str] = {
     "densenet100": "densenet100",
     "inception": "inception",
     "linear": "linear",
-    "resnet18": "resnet18",
-    "resnet50": "resnet50",
-    "resnet50_imagenet": "resnet50",
+    "resnet18": "resnet",
+    "resnet50": "resnet",
+    "resnet50_imagenet": "resnet",
     "resnet9": "resnet9",
 }
 

@@ -1,4 +1,7 @@
-"""Residual networks (He et al. 2016): the two kinds of block, and the stack of four stages that both depths share.
+"""ResNet-18 and ResNet-50 (He et al. 2016), of two kinds of block in four stages.
+
+`resnet18` and `resnet50` are for small images: their first convolution is 3x3 of stride 1, and there is no max-pooling.
+`resnet50_imagenet` is the original, for large ones.
 
 Our choices, which the paper leaves unsaid: a bottleneck halves the image in its 3x3 convolution rather than in its
 first 1x1 (known as version 1.5, a little more accurate), and a shortcut whose shape changes is a 1x1 convolution with
@@ -11,10 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-__all__ = ["BasicBlock", "Bottleneck", "ResidualNetwork", "cifar_stem", "imagenet_stem"]
+__all__ = ["resnet18", "resnet50", "resnet50_imagenet"]
 
 _WIDTHS = (64, 128, 256, 512)  # of the 3x3 convolutions in the four stages
 _STRIDES = (1, 2, 2, 2)  # of each stage's first block
+_DEPTHS_18, _DEPTHS_50 = (2, 2, 2, 2), (3, 4, 6, 3)  # blocks in each stage
 
 
 def _conv_norm(n_in: int, n_out: int, kernel: int, stride: int = 1) -> nn.Sequential:
@@ -35,7 +39,7 @@ class _Residual(nn.Module):
         return F.relu(self.branch(images) + self.shortcut(images))
 
 
-class BasicBlock(_Residual):
+class _BasicBlock(_Residual):
     """Two 3x3 convolutions, of ResNet-18."""
 
     expansion = 1
@@ -45,7 +49,7 @@ class BasicBlock(_Residual):
         super().__init__(nn.Sequential(*layers), n_in, width, stride)
 
 
-class Bottleneck(_Residual):
+class _Bottleneck(_Residual):
     """1x1, 3x3 and 1x1 convolutions, the last four times as wide, of ResNet-50."""
 
     expansion = 4
@@ -56,11 +60,11 @@ class Bottleneck(_Residual):
         super().__init__(nn.Sequential(*layers, _conv_norm(width, n_out, 1)), n_in, n_out, stride)
 
 
-class ResidualNetwork(nn.Module):
+class _ResidualNetwork(nn.Module):
     """A stem, four stages of blocks, the mean over the image, and a linear layer."""
 
     def __init__(
-        self, stem: nn.Module, block: type[BasicBlock] | type[Bottleneck], depths: Sequence[int], n_classes: int
+        self, stem: nn.Module, block: type[_BasicBlock] | type[_Bottleneck], depths: Sequence[int], n_classes: int
     ) -> None:
         super().__init__()
         self.stem = stem
@@ -79,11 +83,26 @@ class ResidualNetwork(nn.Module):
         return logits
 
 
-def cifar_stem(in_channels: int) -> nn.Sequential:
+def _cifar_stem(in_channels: int) -> nn.Sequential:
     """For small images: the appendix's single 3x3 convolution of stride 1, and no max-pooling."""
     return nn.Sequential(_conv_norm(in_channels, _WIDTHS[0], 3), nn.ReLU())
 
 
-def imagenet_stem(in_channels: int) -> nn.Sequential:
+def _imagenet_stem(in_channels: int) -> nn.Sequential:
     """For large images: He et al.'s 7x7 convolution of stride 2 and 3x3 max-pooling of stride 2."""
     return nn.Sequential(_conv_norm(in_channels, _WIDTHS[0], 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, padding=1))
+
+
+def resnet18(in_channels: int, n_classes: int) -> nn.Module:
+    """Images (batch, channels, height, width) to logits; 11.2 million parameters."""
+    return _ResidualNetwork(_cifar_stem(in_channels), _BasicBlock, _DEPTHS_18, n_classes)
+
+
+def resnet50(in_channels: int, n_classes: int) -> nn.Module:
+    """For small images: first convolution 3x3 of stride 1, no max-pooling; 23.7 million parameters at 100 classes."""
+    return _ResidualNetwork(_cifar_stem(in_channels), _Bottleneck, _DEPTHS_50, n_classes)
+
+
+def resnet50_imagenet(in_channels: int, n_classes: int) -> nn.Module:
+    """For images of about 224x224: first convolution 7x7 of stride 2, then max-pooling; 25.6 million parameters."""
+    return _ResidualNetwork(_imagenet_stem(in_channels), _Bottleneck, _DEPTHS_50, n_classes)
