@@ -5,6 +5,7 @@ Importing this room imports neither torch nor scikit-learn; a learner does, when
 
 from memfluence.learners.estimator import EstimatorLearner
 from memfluence.learners.function import FunctionLearner
+from memfluence.learners.identity import up_to_date
 from memfluence.learners.mlp import MLP
 from memfluence.learners.protocol import (
     Checkpoints,
@@ -12,7 +13,6 @@ from memfluence.learners.protocol import (
     Representation,
     Representing,
     Resumable,
-    described_before,
 )
 from memfluence.learners.resolve import BUILTIN, described, represent, resolve
 
@@ -27,7 +27,7 @@ __all__ = [
     "Representing",
     "Resumable",
     "described",
-    "described_before",
     "represent",
     "resolve",
+    "up_to_date",
 ]

@@ -63,13 +63,15 @@ class FunctionLearner:
     A run goes on with the same function alone. Part of its identity are its compiled code (so another version of Python
     makes it another one; a function named as file.py:train does not have this limit), default arguments, closure, the
     `self` of a method, the arguments of a partial, and the globals that the code names: plain data, arrays and tensors
-    by their content, objects by what pickle would store of them, estimators by their parameters and what they have
-    learnt, and functions, classes and modules of your own in the same way. Installed packages count by name.
+    by their content, estimators by their parameters and what they have learnt, functions and classes of your own in the
+    same way, objects of such classes by their attributes, modules of your own by their file. Installed packages count
+    by name.
 
-    Not part of it are files that the code reads, environment variables, random generators, torch devices, variables
-    that the function assigns itself (`global`, `nonlocal`), and objects that cannot be pickled. What is known to be
-    left out is listed as "not_identified" in run.json. What the function changes in place (a list that it appends to,
-    an estimator that it fits) makes it another learner for a later run: make such things inside the function.
+    Not part of it are files that the code reads, what a module of your own imports, environment variables, random
+    generators, torch devices, variables that the function assigns itself (`global`, `nonlocal`), and other objects of
+    installed classes. What is known to be left out is listed as "not_identified" in run.json. What the function changes
+    in place (a list that it appends to, an estimator that it fits) makes it another learner for a later run: make such
+    things inside the function.
     """
 
     function: Callable[..., Any]

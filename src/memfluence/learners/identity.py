@@ -1,64 +1,124 @@
-"""What a piece of the user's code is, as JSON: enough to notice that a run is being continued with something else.
+"""The identity of a user's code, as JSON: enough to notice that a run is being continued with something else.
 
-Plain values stand for themselves, arrays and tensors for their digest, functions for their compiled code and what it
-reaches (defaults, closure, globals), classes for their members, estimators for their parameters and what they have
-learnt, other objects for what pickle would store of them, installed code for its name. It is the same in every process
-of one version of Python: no addresses, no order of sets. What cannot be told stands for its type, and is named.
+Identified are
+
+- plain values, and lists, tuples, sets and dicts of them: by themselves; arrays and tensors by a digest of their bytes;
+- functions: by their compiled code, their defaults, their closure and the globals that they name;
+- classes of the user's: by their bases and members; objects of such classes: by their attributes;
+- estimators: by their class, `get_params` and what else they hold;
+- modules of the user's: by a digest of their file; installed code: by its name.
+
+All else is named under "not_identified". The JSON is the same in every process of one version of Python: it holds no
+address, and the order of a set makes no difference.
 """
 
-import copy
-import copyreg
+import dis
 import functools
 import hashlib
+import importlib.util
+import json
+import os
+import sys
+import types
+import warnings
+from argparse import Namespace
 from collections.abc import Callable, Mapping
-from types import FunctionType, MethodType, ModuleType
+from functools import reduce
+from pathlib import Path, PurePath
+from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from memfluence.learners._code import (
-    bytecode,
-    cells_of,
-    defaults_of,
-    file_sha256,
-    global_value,
-    is_installed,
-    is_installed_file,
-    is_known_by_name,
-    own_import,
-    qualified_name,
-    reach,
-)
-from memfluence.learners._kinds import (
-    compiled_from,
-    is_circumstance,
-    is_tensor,
-    is_written,
-    parameters_of,
-    tensor_bytes,
-    wrapped_by,
-)
+from memfluence.errors import MemfluenceWarning
+from memfluence.learners.protocol import Learner
 from memfluence.records import canonical_json, digest
 
-__all__ = ["identity"]
+__all__ = ["FILE_MODULE_PREFIX", "file_sha256", "identity", "up_to_date"]
 
+FILE_MODULE_PREFIX = "memfluence_learner_"  # of modules that `resolve` loads from a file
+
+_VERSION = 2
+# Words of a description that only the first version or only this one has for some value.
+_OF_ONE_VERSION = {
+    *("identity", "not_identified", "function", "class", "object", "wrapper", "compiled", "of", "code", "closure"),
+    *("globals", "imports", "attributes", "state", "content", "path", "made_by", "arguments", "entries", "items"),
+}
 _DEEPEST = 60  # levels of values within values; Python's own limit is not far above
 _LONGEST = 500  # characters of JSON of a part that are kept as they are; a longer one stands for its digest
-_BAGS = ("argparse", "collections", "types")  # of values, where one that cannot be told does not spoil the others
+_INSTALLED_FOLDERS = {"site-packages", "dist-packages"}
+_INSTALLED_ROOTS = (Path(os.__file__).parent, Path(__file__).parents[1])  # the standard library and this package
+_CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, frozenset, str, int, float)
 
 
 def identity(name: str, value: Any, covered: str | None = None) -> dict[str, Any]:
     """`name` -> JSON that differs where `value` differs; and "not_identified" -> what it does not see, if anything.
 
+    "identity" -> 2 where the first version of this module wrote something else: see `up_to_date`.
     `covered` is a module whose source is identified elsewhere: its functions and classes stand for their names.
     """
     walk = _Walk(covered)
     found = {name: walk.of(value, "")}
-    return found | {"not_identified": sorted(set(walk.not_identified))} if walk.not_identified else found
+    if walk.not_identified:
+        found["not_identified"] = sorted(set(walk.not_identified))
+    return found | {"identity": _VERSION} if walk.is_new else found
 
 
-class _UnknownError(Exception):
-    """Part of an object that is identified as a whole or not at all cannot be told."""
+def up_to_date(learner: Learner) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+    """A function that gives an older description of the learner as this version writes it, so that old runs go on.
+
+    A learner may have `described_before`: parts of its description that came later, each with what was meant while
+    nothing was said. And an identity of the first version is compared with one of this version in what both tell.
+    """
+
+    def changed(before: Mapping[str, Any]) -> Mapping[str, Any]:
+        found = _completed(before, getattr(learner, "described_before", {}))
+        now: dict[str, Any] = json.loads(canonical_json(learner.describe()))
+        if "identity" in found or "identity" not in now or not _may_be_the_same(found, now):
+            return found
+        warnings.warn(
+            f"the run was begun by an older memfluence, which looked at other parts of {learner.name}; what both"
+            " versions tell of it is the same, so the run goes on.",
+            MemfluenceWarning,
+            stacklevel=2,
+        )
+        return now
+
+    return changed
+
+
+def _completed(description: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """The description with what it lacks, within the parts that it has."""
+    found = dict(description)
+    for name, value in before.items():
+        if not isinstance(value, Mapping):
+            found.setdefault(name, value)
+        elif isinstance(found.get(name), Mapping):
+            found[name] = _completed(found[name], value)
+    return found
+
+
+def _may_be_the_same(before: Any, now: Any, common_only: bool = False) -> bool:
+    """Whether JSON of the first version and of this one agree in all that both tell; digests of long parts do not."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        if "type" in now or "again" in {*before, *now} or ("digest" in before and "digest" in now):
+            return True
+        if "digest" in {*before, *now}:
+            return not _OF_ONE_VERSION.isdisjoint({*before, *now})
+        if not common_only and not before.keys() ^ now.keys() <= _OF_ONE_VERSION:
+            return False
+        both = (before.keys() & now.keys()) - {"not_identified"}
+        return all(_may_be_the_same(before[name], now[name], name == "globals") for name in both)
+    if isinstance(before, list) and isinstance(now, list):
+        return len(before) == len(now) and all(map(_may_be_the_same, before, now))
+    return bool(before == now)
+
+
+def file_sha256(file: str | None) -> str | None:
+    """The digest of the file that a module was loaded from; None where there is none."""
+    if file is None or not Path(file).is_file():
+        return None
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
 class _Walk:
@@ -66,10 +126,10 @@ class _Walk:
 
     def __init__(self, covered: str | None) -> None:
         self.not_identified: list[str] = []
+        self.is_new = False  # whether the first version would have said something else
         self._covered = covered
         self._met: dict[int, Any] = {}  # functions and classes, which stand for their number when they come again
         self._above: list[int] = []  # what the present value is part of
-        self._whole = False  # whether a part that cannot be told spoils the whole
 
     def of(self, value: Any, path: str) -> Any:
         if value is None or type(value) in (bool, int):
@@ -82,52 +142,37 @@ class _Walk:
             return self._unknown(value, path)
         self._above.append(id(value))
         try:
-            found = self._look(value, path)
+            found = self._plain(value, path)
         finally:
             self._above.pop()
         return {"digest": digest(found)} if self._above and len(canonical_json(found)) > _LONGEST else found
 
-    def _look(self, value: Any, path: str) -> Any:
-        if type(value) is str:
+    def _plain(self, value: Any, path: str) -> Any:
+        kind = type(value)
+        if kind is str:
             return value
-        if type(value) in (float, complex):
+        if kind in (float, complex):
             return repr(value)
-        if type(value) in (list, tuple):
+        if kind in (list, tuple):
             return [self.of(entry, f"{path}[{k}]") for k, entry in enumerate(value)]
-        if type(value) is dict:
+        if kind is dict:
             return self._dict(value, path)
-        if type(value) in (set, frozenset):
-            return {"set": sorted((self._apart(entry, path) for entry in value), key=canonical_json)}
-        if type(value) in (bytes, bytearray):
+        if kind in (set, frozenset) and all(type(entry) in (bool, int, float, str, type(None)) for entry in value):
+            return {"set": sorted((self.of(entry, path) for entry in value), key=canonical_json)}
+        if kind in (bytes, bytearray):
             return {"bytes": hashlib.sha256(value).hexdigest()}
         if isinstance(value, np.generic) and not value.dtype.hasobject:
             return f"{value.dtype}({value!s})"
-        if type(value) in (np.ndarray, np.memmap) or is_tensor(value):
+        if isinstance(value, PurePath):
+            return self._new({"path": str(value)})
+        torch = sys.modules.get("torch")
+        if kind in (np.ndarray, np.memmap) or (torch is not None and isinstance(value, torch.Tensor)):
             return self._array(value, path)
-        if is_circumstance(value):
-            return self._unknown(value, path)
-        return self._look_at_code(value, path)
+        return self._code(value, path)
 
-    def _look_at_code(self, value: Any, path: str) -> Any:
-        if isinstance(value, ModuleType):
-            return self._module(value, path)
-        if is_known_by_name(value):
-            return {"code": qualified_name(value)}
-        if (compiled := compiled_from(value)) is not None:
-            return {"compiled": self.of(compiled, path)}
-        if isinstance(value, FunctionType | type):
-            self._met[id(value)] = value
-            return self._function(value, path) if isinstance(value, FunctionType) else self._class(value, path)
-        if isinstance(value, MethodType):
-            return {"method": self.of(value.__func__, path), "self": self.of(value.__self__, _join(path, "self"))}
-        if isinstance(value, functools.partial):
-            return {"partial": [self.of(part, path) for part in (value.func, value.args, value.keywords)]}
-        if isinstance(value, property):
-            return {"property": [self.of(part, path) for part in (value.fget, value.fset, value.fdel)]}
-        if (wrapped := wrapped_by(value)) is not None:
-            return {"wrapper": qualified_name(type(value)), "of": self.of(wrapped, path)}
-        parameters = parameters_of(value)
-        return self._object(value, path) if parameters is None else self._estimator(value, parameters, path)
+    def _new(self, found: dict[str, Any]) -> dict[str, Any]:
+        self.is_new = True
+        return found
 
     def _dict(self, value: Mapping[Any, Any], path: str) -> Any:
         if all(type(key) is str for key in value):
@@ -135,130 +180,235 @@ class _Walk:
         pairs = [[self.of(key, path), self.of(entry, path)] for key, entry in value.items()]
         return {"dict": sorted(pairs, key=canonical_json)}
 
-    def _apart(self, entry: Any, path: str) -> Any:
-        """An entry of a set, identified as if there were no others: their order is the process's own."""
-        walk = copy.copy(self)
-        walk._met, walk._above = self._met.copy(), self._above.copy()
-        return walk.of(entry, path)
-
     def _array(self, value: Any, path: str) -> Any:
-        if is_tensor(value):
-            content = tensor_bytes(value)
-            if content is None:
+        array = value
+        if not isinstance(value, np.ndarray):
+            try:
+                array = value.detach().cpu().contiguous().reshape(-1).view(sys.modules["torch"].uint8).numpy()
+            except (RuntimeError, TypeError):  # sparse and other special tensors
                 return self._unknown(value, path)
         elif value.dtype.hasobject:
-            return {"objects": self.of(value.tolist(), path), "shape": list(value.shape)}
-        else:
-            content = np.ascontiguousarray(value).tobytes()
-        return {"array": hashlib.sha256(content).hexdigest(), "dtype": str(value.dtype), "shape": list(value.shape)}
+            return self._unknown(value, path)
+        content = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+        return {"array": content, "dtype": str(value.dtype), "shape": list(value.shape)}
 
-    def _module(self, module: ModuleType, path: str) -> Any:
-        if is_installed(module.__name__):
-            return {"module": module.__name__}
-        return self._own_module(module.__name__, getattr(module, "__file__", None), path)
+    def _code(self, value: Any, path: str) -> Any:
+        if isinstance(value, ModuleType):
+            return self._module(value.__name__, getattr(value, "__file__", None), path)
+        if _is_known_by_name(value):
+            return {"code": _qualified_name(value)}
+        if (inner := _wrapped_by(value)) is not None:
+            return self._new({"wrapper": _qualified_name(type(value)), "of": self.of(inner, path)})
+        if isinstance(value, FunctionType | type):
+            self._met[id(value)] = value
+            return self._function(value, path) if isinstance(value, FunctionType) else self._class(value, path)
+        if isinstance(value, MethodType):
+            return {"method": self.of(value.__func__, path), "self": self.of(value.__self__, _join(path, "self"))}
+        if isinstance(value, types.BuiltinMethodType):  # and functions of C, whose "self" is their module
+            return self._new({"code": _qualified_name(value), "self": self.of(value.__self__, _join(path, "self"))})
+        if isinstance(value, functools.partial):
+            return {"partial": [self.of(part, path) for part in (value.func, value.args, value.keywords)]}
+        if isinstance(value, property):
+            return {"property": [self.of(part, path) for part in (value.fget, value.fset, value.fdel)]}
+        return self._object(value, path)
 
-    def _own_module(self, name: str, file: str | None, path: str) -> Any:
+    def _module(self, name: str, file: str | None, path: str) -> Any:
+        if _is_installed(name):
+            return {"module": name}
         sha256 = file_sha256(file)
         if sha256 is None:
             self.not_identified.append(path)
-        return {"module": name, "source_sha256": sha256}
+        return self._new({"module": name, "source_sha256": sha256})
 
     def _function(self, function: FunctionType, path: str) -> Any:
-        found: dict[str, Any] = {"function": qualified_name(function)}
-        code, namespace = function.__code__, function.__globals__
-        own = not is_installed_file(code.co_filename)
-        if own and self._is_covered(function):
+        found: dict[str, Any] = {"function": _qualified_name(function)}
+        if self._is_covered(function):
             return found
-        reached, cells = reach(code), cells_of(function)
-        used = dict(global_value(name, namespace) for name in reached.globals if name.partition(".")[0] in namespace)
+        code, namespace = function.__code__, function.__globals__
+        loaded, assigned, imported = _reach(code)
+        cells = {name: cell for name, cell in zip(code.co_freevars, function.__closure__ or ()) if _is_set(cell)}
+        positional = function.__defaults__ or ()
+        names = code.co_varnames[code.co_argcount - len(positional) : code.co_argcount]
         parts = {
-            "defaults": defaults_of(function),
+            "defaults": dict(zip(names, positional)) | (function.__kwdefaults__ or {}),
             "attributes": {name: one for name, one in vars(function).items() if not name.startswith("_")},
             # What the code sets itself is state, such as a cache: it says nothing about the next run.
-            "closure": {name: one for name, one in cells.items() if name not in reached.assigned},
-            "globals": {name: one for name, one in used.items() if own and name not in reached.assigned},
+            "closure": {name: cell.cell_contents for name, cell in cells.items() if name not in assigned},
+            "globals": {name: namespace[name] for name in loaded if name in namespace and name not in assigned},
         }
         found |= {part: self._dict(content, path) for part, content in parts.items() if content}
-        if not own:  # what an installed decorator has made of a function of the user's, which is in the closure
-            return found | {"code": code.co_qualname}
-        self.not_identified += [_join(path, name) for name in reached.assigned & {*cells, *used}]
-        imports = [self._import(level, name, namespace, path) for level, name in sorted(reached.imports)]
-        if any(imports):
-            found["imports"] = [one for one in imports if one]
-        return found | {"bytecode": bytecode(code)}
+        self.not_identified += [_join(path, name) for name in assigned & {*cells, *namespace}]
+        modules = [self._import(name, namespace.get("__package__"), path) for name in sorted(imported)]
+        if any(modules):
+            found["imports"] = [one for one in modules if one]
+        # With the version of Python that compiled it: others compile it differently. The source would lie where a line
+        # holds two lambdas, where a file has changed since it was imported, and where a decorator stands between.
+        compiled = hashlib.sha256(_text(code).encode()).hexdigest()[:32]
+        return found | {"bytecode": f"{sys.implementation.cache_tag}:{compiled}"}
 
     def _is_covered(self, code: FunctionType | type) -> bool:
         return self._covered is not None and code.__module__ == self._covered
 
-    def _import(self, level: int, name: str, namespace: Mapping[str, Any], path: str) -> Any:
-        """A module of the user's that a function imports when it is called; None for others."""
-        found = own_import("." * level + name, namespace.get("__package__"))
-        return found and self._own_module(*found, _join(path, f"import {name}"))
+    def _import(self, name: str, package: str | None, path: str) -> Any:
+        """A module of the user's that a function imports when it is called; None for an installed or missing one."""
+        try:
+            full = importlib.util.resolve_name(name, package)
+            spec = importlib.util.find_spec(full.partition(".")[0])
+        except Exception:  # importing it will raise as well, and say why
+            return None
+        place = spec and (spec.origin or next(iter(spec.submodule_search_locations or ()), ""))
+        if spec is None or place in (None, "built-in", "frozen") or _is_installed_file(str(place)):
+            return None
+        whole = spec.submodule_search_locations is None  # of a package it is not said which files are used
+        return self._module(full, spec.origin if whole else None, _join(path, f"import {full}"))
 
     def _class(self, value: type, path: str) -> Any:
-        found: dict[str, Any] = {"class": qualified_name(value)}
+        found: dict[str, Any] = {"class": _qualified_name(value)}
         if self._is_covered(value):
             return found
         found["bases"] = [self.of(base, path) for base in value.__bases__ if base is not object]
-        members = {name: one for name, one in vars(value).items() if is_written(name, one)}
+        members = {name: one for name, one in vars(value).items() if _is_written(name, one)}
         return found | {"members": self._dict(members, _join(path, value.__name__))}
 
-    def _estimator(self, value: Any, parameters: dict[str, Any], path: str) -> Any:
-        """An object with scikit-learn's parameters and all else that it holds: what it has learnt, if it is fitted."""
-        found = {"object": self.of(type(value), path), "parameters": self.of(parameters, path)}
-        state = {name: one for name, one in vars(value).items() if name not in parameters}
-        if state:
-            found["state"] = self._as_a_whole(value, path, lambda: self.of(state, path))
-        return found
-
     def _object(self, value: Any, path: str) -> Any:
-        """Any other object, by what pickle would store."""
-        module = str(type(value).__module__)
-        if not is_installed(module) or module.partition(".")[0] in _BAGS:
-            return self._reduced(value, path)
-        return self._as_a_whole(value, path, lambda: self._reduced(value, path))
-
-    def _as_a_whole(self, value: Any, path: str, look: Callable[[], Any]) -> Any:
-        """By all its parts or not at all: what holds a thread or a file is a resource, and its numbers no settings."""
-        if self._whole:
-            return look()
-        met, named = len(self._met), len(self.not_identified)
-        self._whole = True
+        kind = type(value)
         try:
-            return look()
-        except _UnknownError:  # what was met on the way has been told nowhere
-            for key in list(self._met)[met:]:
-                del self._met[key]
-            del self.not_identified[named:]
-        finally:
-            self._whole = False
+            parameters = value.get_params(deep=False)
+        except Exception:  # it has no such method, or another of that name
+            parameters = None
+        if isinstance(parameters, dict) and hasattr(value, "__dict__"):  # an estimator
+            found = {"object": self.of(kind, path), "parameters": self.of(parameters, path)}
+            state = {name: one for name, one in vars(value).items() if name not in parameters}
+            return found | {"state": self.of(state, path)} if state else found
+        for plain in _CONTAINERS:
+            if isinstance(value, plain) and kind is not plain:
+                return self._new({"object": self.of(kind, path), "content": self.of(plain(value), path)})
+        if kind in (SimpleNamespace, Namespace) or (hasattr(value, "__dict__") and not _is_installed(kind.__module__)):
+            state = vars(value)
+            return self._new({"object": self.of(kind, path)} | ({"state": self.of(state, path)} if state else {}))
+        try:
+            reduced = value.__reduce_ex__(4)
+        except Exception:  # other people's objects may raise anything
+            return self._unknown(value, path)
+        if isinstance(reduced, str):  # the name of what is there once: a ufunc, a torch.dtype
+            return {"object": f"{getattr(value, '__module__', None) or kind.__module__}.{reduced}"}
+        if [*map(id, reduced[1])] == [id(kind)] and all(part is None for part in reduced[2:]):  # without state
+            return {"object": self.of(kind, path)}
         return self._unknown(value, path)
 
-    def _reduced(self, value: Any, path: str) -> Any:
-        try:
-            reducer = copyreg.dispatch_table.get(type(value))
-            reduced: Any = reducer(value) if reducer else value.__reduce_ex__(4)
-            if isinstance(reduced, str):  # the name of something that is there once
-                return {"object": f"{getattr(value, '__module__', None) or type(value).__module__}.{reduced}"}
-            make, arguments, state, entries, items = (*reduced, None, None, None)[:5]
-            entries, items = list(entries or ()), dict(items or ())
-        except Exception:  # what other people's objects raise when they cannot be pickled
-            return self._unknown(value, path)
-        found = {"object": self.of(type(value), path)}
-        if make is copyreg.__newobj__:  # type: ignore[attr-defined]
-            arguments = arguments[1:]  # after its class
-        else:
-            found["made_by"] = self.of(make, path)
-        parts = {"arguments": arguments, "entries": entries, "items": items}
-        found |= {name: self.of(part, path) for name, part in parts.items() if part}
-        return found if state is None else found | {"state": self.of(state, path)}
-
     def _unknown(self, value: Any, path: str) -> Any:
-        if self._whole:
-            raise _UnknownError
         self.not_identified.append(path or type(value).__name__)
-        return {"type": qualified_name(type(value))}
+        return self._new({"type": _qualified_name(type(value))})
 
 
 def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
+
+
+def _qualified_name(value: Any) -> str:
+    """module.name of a class or function; for a module loaded from a file, the name alone, wherever the file lies."""
+    module = getattr(value, "__module__", None) or ""
+    name = str(getattr(value, "__qualname__", None) or getattr(value, "__name__", type(value).__name__))
+    return name if module.startswith(FILE_MODULE_PREFIX) or not module else f"{module}.{name}"
+
+
+def _is_installed(module: str) -> bool:
+    """Whether a module belongs to Python or to an installed package, which its name identifies well enough."""
+    top = module.partition(".")[0]
+    if top == "__main__":  # whatever runs it: a profiler, a notebook
+        return False
+    for name in (module, top):  # some parts of compiled packages have no file of their own
+        if file := getattr(sys.modules.get(name), "__file__", None):
+            return _is_installed_file(file)
+    return top in sys.stdlib_module_names
+
+
+def _is_installed_file(file: str) -> bool:
+    path = Path(file)
+    roots = any(path.is_relative_to(root) for root in _INSTALLED_ROOTS)
+    return roots or file.startswith("<frozen ") or not _INSTALLED_FOLDERS.isdisjoint(path.parts)
+
+
+def _is_known_by_name(value: Any) -> bool:
+    """Whether the value is an installed class, or a function that an installed module has under its own name."""
+    module = getattr(value, "__module__", None)
+    if not isinstance(module, str) or not _is_installed(module):
+        return False
+    if isinstance(value, type):
+        return True
+    try:
+        return reduce(getattr, value.__qualname__.split("."), sys.modules[module]) is value
+    except (AttributeError, KeyError):
+        return False
+
+
+def _wrapped_by(value: Any) -> Any:
+    """The code of the user's in what an installed decorator, cache or compiler has made of it; None for other values.
+
+    What torch.compile makes holds settings of this machine, which change nothing but speed.
+    """
+    if isinstance(value, functools.cached_property):
+        return value.func
+    if type(value).__name__ == "OptimizedModule":
+        return getattr(value, "_orig_mod", None)
+    of_installed = _is_installed_file(value.__code__.co_filename) if isinstance(value, FunctionType) else None
+    if not (_is_installed(type(value).__module__) if of_installed is None else of_installed):
+        return None
+    try:
+        inner = getattr(value, "_torchdynamo_orig_callable", None) or value.__wrapped__
+    except Exception:  # it wraps nothing; objects that stand for others may raise anything
+        return None
+    return inner if callable(inner) else None
+
+
+def _is_written(name: str, member: Any) -> bool:
+    """Whether a member of a class is its author's, not bookkeeping of Python's."""
+    special = name.startswith("__") and name.endswith("__")
+    method = callable(member) or isinstance(member, staticmethod | classmethod | property)
+    return (method or not special) and not name.startswith("_abc_")
+
+
+def _is_set(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+def _reach(code: CodeType) -> tuple[set[str], set[str], set[str]]:
+    """The globals that code uses, the outer variables that it sets itself, and the modules that it imports."""
+    loaded, assigned, imported = found = set[str](), set[str](), set[str]()
+    steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
+    for k, step in enumerate(steps):
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"):
+            loaded.add(step.argval)
+        elif step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL") or (
+            step.opname in ("STORE_DEREF", "DELETE_DEREF") and step.argval in code.co_freevars
+        ):
+            assigned.add(step.argval)
+        elif step.opname == "IMPORT_NAME":  # after its level and the names wanted from it
+            imported.add("." * steps[k - 2].argval + step.argval)
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            for names, further in zip(found, _reach(inner)):
+                names |= further
+    return found
+
+
+def _text(constant: Any) -> str:
+    """What code does, and the constants in it, without the lines and the file that it was written in."""
+    if isinstance(constant, CodeType):
+        parts = (
+            constant.co_name,
+            constant.co_code.hex(),
+            constant.co_exceptiontable.hex(),
+            (constant.co_flags, constant.co_argcount, constant.co_posonlyargcount, constant.co_kwonlyargcount),
+            (constant.co_names, constant.co_varnames, constant.co_freevars, constant.co_cellvars),
+        )
+        return f"code {parts!r} {_text(constant.co_consts)}"
+    if isinstance(constant, tuple):
+        return f"({', '.join(_text(part) for part in constant)})"
+    if isinstance(constant, frozenset):  # in an order of the process's own
+        return f"{{{', '.join(sorted(_text(part) for part in constant))}}}"
+    return repr(constant)

@@ -15,7 +15,7 @@ import numpy as np
 from memfluence.datasets import Dataset
 from memfluence.records import Failure, Outcome, PartWay, Trial
 
-__all__ = ["Checkpoints", "Learner", "Representation", "Representing", "Resumable", "described_before"]
+__all__ = ["Checkpoints", "Learner", "Representation", "Representing", "Resumable"]
 
 
 @runtime_checkable
@@ -92,12 +92,3 @@ class Representing(Protocol):
     def represent(self, dataset: Dataset, trial: Trial, *, device: str) -> Representation:
         """Train the trial's model and give the representations of all examples, those that it leaves out too."""
         ...
-
-
-def described_before(learner: Learner) -> Mapping[str, Any]:
-    """Parts of `describe` that came later, each with what was meant while nothing was said, so that old runs go on.
-
-    A learner may have them as `described_before`.
-    """
-    found: Mapping[str, Any] = getattr(learner, "described_before", {})
-    return found

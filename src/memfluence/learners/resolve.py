@@ -21,11 +21,11 @@ from typing import Any
 
 from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError, shortened
-from memfluence.learners._code import FILE_MODULE_PREFIX, file_sha256
 from memfluence.learners.estimator import EstimatorLearner
 from memfluence.learners.function import FunctionLearner
+from memfluence.learners.identity import FILE_MODULE_PREFIX, file_sha256
 from memfluence.learners.networks import from_factory, from_preset
-from memfluence.learners.protocol import Checkpoints, Learner, Representation, Representing, Resumable, described_before
+from memfluence.learners.protocol import Checkpoints, Learner, Representation, Representing, Resumable
 from memfluence.learners.recipes import LEARNER_PRESETS
 from memfluence.learners.settings import known_or_error, parse_literals, parse_settings
 from memfluence.records import Failure, Outcome, PartWay, Trial, canonical_json
@@ -102,7 +102,7 @@ class SourcedLearner:
 
     @property
     def described_before(self) -> Mapping[str, Any]:
-        return described_before(self.learner)
+        return getattr(self.learner, "described_before", {})
 
     def group_size(self, dataset: Dataset, device: str) -> int:
         return self.learner.group_size(dataset, device)

@@ -1,7 +1,7 @@
 """`run.json`: what a run is. Written when the run is created; afterwards only its number of trials may grow."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ __all__ = [
     "FORMAT",
     "RUN_FILE",
     "RunInfo",
+    "UpToDate",
     "differences",
     "info_from_json",
     "is_run",
@@ -27,6 +28,7 @@ __all__ = [
 
 FORMAT = 1
 RUN_FILE = "run.json"
+UpToDate = Callable[[Mapping[str, Any]], Mapping[str, Any]]  # an older description of a learner -> the same today
 _LARGEST = 64 * 2**20  # bytes: room for a million names of classes
 
 
@@ -130,14 +132,14 @@ def read_run_file(directory: Location) -> RunInfo:
         ) from error
 
 
-def differences(stored: RunInfo, asked: RunInfo, before: Mapping[str, Any] | None = None) -> list[str]:
+def differences(stored: RunInfo, asked: RunInfo, up_to_date: UpToDate | None = None) -> list[str]:
     """What distinguishes a run from what is asked of it, in words; empty if the run can go on.
 
-    `before` has what a learner's description says since some version, and what was meant while it said nothing.
+    `up_to_date` gives an older description of the learner as this version writes it.
     """
     found = []
-    if stored.learner is not None and before:
-        stored = replace(stored, learner=_completed(stored.learner, before))
+    if stored.learner is not None and up_to_date:
+        stored = replace(stored, learner=up_to_date(stored.learner))
     if stored.dataset["fingerprint"] != asked.dataset["fingerprint"]:
         found.append(
             f"the data ({stored.dataset['name']}, fingerprint {stored.dataset['fingerprint'][:8]}, there;"
@@ -157,17 +159,6 @@ def differences(stored: RunInfo, asked: RunInfo, before: Mapping[str, Any] | Non
             found.append(f"{len(leaves) - 3} more of the {title}")
     if stored.record != asked.record:
         found.append(f"what is recorded ({list(stored.record)} there, {list(asked.record)} asked)")
-    return found
-
-
-def _completed(description: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    """The description with what it lacks, within the parts that it has."""
-    found = dict(description)
-    for name, value in before.items():
-        if not isinstance(value, Mapping):
-            found.setdefault(name, value)
-        elif isinstance(found.get(name), Mapping):
-            found[name] = _completed(found[name], value)
     return found
 
 

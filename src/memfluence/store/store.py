@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +35,7 @@ from memfluence.store._places import place_of
 from memfluence.store._unsent import keep_unsent, send_unsent, unsent_trials
 from memfluence.store._upkeep import Damage, StoreUpkeep, failure_from
 from memfluence.store.locations import Location, locate
-from memfluence.store.run_file import RUN_FILE, RunInfo, differences, read_run_file, write_run_file
+from memfluence.store.run_file import RUN_FILE, RunInfo, UpToDate, differences, read_run_file, write_run_file
 from memfluence.store.segments import Segment
 
 __all__ = ["Damage", "Scan", "TrialStore"]
@@ -80,14 +79,13 @@ class TrialStore(StoreUpkeep):
         train_ids: Sequence[str] | None = None,
         test_ids: Sequence[str] | None = None,
         groups: tuple[np.ndarray, Sequence[str]] | None = None,
-        described_before: Mapping[str, Any] | None = None,
+        up_to_date: UpToDate | None = None,
     ) -> "TrialStore":
         """A new run at `path`, or the equal run that is there, grown to `info.trials` if it had fewer.
 
         Refuses, without writing anything, a path that holds something else or a run that differs. A run that has
         neither trials nor checkpoints yet has nothing to lose and becomes the one that is asked for; not a remote one,
-        whose listing may be late. What an older description of the learner does not say is taken from
-        `described_before`.
+        whose listing may be late. `up_to_date` gives an older description of the learner as this version writes it.
         """
         directory = locate(path)
         place = place_of(directory)
@@ -107,7 +105,7 @@ class TrialStore(StoreUpkeep):
                     there.forget_failures()
                     write_run_file(directory, complete, replace_existing=True)
         store = cls.open(directory)
-        if found := differences(store.info, info, described_before):
+        if found := differences(store.info, info, up_to_date):
             raise RunMismatchError(
                 f"{directory} holds a different run: it differs in {'; '.join(found)}."
                 " Choose another directory (--out), or ask for what is there."

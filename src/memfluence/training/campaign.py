@@ -152,7 +152,7 @@ def run_trials(
         data.train_ids,
         data.test_ids,
         groups,
-        learners.described_before(campaign.learner),
+        learners.up_to_date(campaign.learner),
     )
     store.clean()
     _note_other_versions(store.info.versions, campaign.info.versions)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from memfluence.engines import groups_of, installed_versions, one_thread, trials_of
 from memfluence.errors import InputError, RunMismatchError
-from memfluence.learners import Learner, described, described_before, resolve
+from memfluence.learners import Learner, described, resolve, up_to_date
 from memfluence.records import Failure, Outcome, canonical_json
 from memfluence.runs import Run
 from memfluence.store import Location, TrialStore, differences, pack, unpack
@@ -73,7 +73,7 @@ def run_again(
         dataset={**info.dataset, "name": data.name, "fingerprint": data.fingerprint},
         learner=json.loads(canonical_json(trained.describe())),
     )
-    if found := differences(info, asked, described_before(trained)):
+    if found := differences(info, asked, up_to_date(trained)):
         raise RunMismatchError(f"{store.path} cannot be checked with these: it differs in {'; '.join(found)}.")
     chosen = sorted(random.Random(seed).sample(list(trials), min(sample, len(trials))))
     stored = _stored(store, set(chosen))
