@@ -12,7 +12,7 @@ from engines.commands import DATA, LEARNER
 from memfluence.engines import Event, TrialDone, Work, execute, groups_of
 from memfluence.errors import DeadlineReached
 from memfluence.store import TrialStore
-from memfluence.training import prepare
+from memfluence.training.campaign import prepare
 
 ENGINES = [("local", None), ("processes", 2)]
 
