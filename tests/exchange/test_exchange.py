@@ -14,7 +14,7 @@ from exchange.trial_files import everything, full_disk, trials_file
 from memfluence.cli._output import as_json
 from memfluence.errors import InputError, RunMismatchError, StoreError
 from memfluence.exchange import read_published, rows, write_table
-from memfluence.exchange.tables import from_cell
+from memfluence.runs.table import from_cell
 from memfluence.store import TrialStore, unpack
 from small_world import SmallWorld
 

@@ -4,9 +4,9 @@ from memfluence.exchange._figure import comparison_figure, save_comparison
 from memfluence.exchange.comparing import Comparison, compare, compared
 from memfluence.exchange.finding_again import FoundAgain, found_again
 from memfluence.exchange.published import Published, export_published, read_published
-from memfluence.exchange.tables import rows, write_table
 from memfluence.exchange.tools import TOOLS, export_for
 from memfluence.exchange.trials import export_trials, import_trials
+from memfluence.runs.table import rows, write_table
 
 __all__ = [
     "TOOLS",

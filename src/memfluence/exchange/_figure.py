@@ -11,7 +11,7 @@ from memfluence.drawing import BLUE, GREY, INK, ORANGE, SOFT, encoded, panels, p
 from memfluence.errors import InputError
 from memfluence.exchange.comparing import Comparison
 from memfluence.exchange.finding_again import FoundAgain
-from memfluence.exchange.tables import write_table
+from memfluence.runs.table import write_table
 from memfluence.store import write_whole
 from memfluence.wording import count, shortened, value
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from memfluence.errors import InputError, one_line
-from memfluence.exchange.tables import from_cell
 from memfluence.npzfiles import open_npz
+from memfluence.runs.table import from_cell
 from memfluence.store import read_columns
 
 __all__ = ["TABLES", "as_estimates", "read_own_table"]

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from memfluence.exchange.published import Published
-from memfluence.exchange.tables import rows as as_rows
 from memfluence.runs import Run
+from memfluence.runs.table import rows as as_rows
 
 __all__ = ["FoundAgain", "found_again"]
 

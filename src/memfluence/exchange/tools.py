@@ -12,8 +12,8 @@ import numpy as np
 
 from memfluence.errors import InputError
 from memfluence.exchange.huggingface import export_huggingface
-from memfluence.exchange.tables import rows, write_table
 from memfluence.runs import Run
+from memfluence.runs.table import rows, write_table
 from memfluence.store import write_whole
 
 __all__ = ["TOOLS", "export_for"]
