@@ -25,7 +25,7 @@ ROOMS: dict[str, set[str]] = {
     "learners": FOUNDATION | {"datasets"},
     "store": FOUNDATION,
     "engines": FOUNDATION | {"datasets", "designs", "learners", "store"},
-    "estimators": FOUNDATION | {"store"},
+    "estimators": FOUNDATION,
     "findings": FOUNDATION | {"estimators"},
     "progress": {"engines", "errors"},
     "training": FOUNDATION | {"datasets", "designs", "learners", "store", "engines", "progress"},
@@ -36,8 +36,7 @@ ROOMS: dict[str, set[str]] = {
         "estimators",
         "findings",
         "engines",
-        "report",
-    },  # methods of `Run` that show something open the last room
+    },  # methods of `Run` that show it go through the package's lazy names
     "experiments": FOUNDATION
     | {"datasets", "learners", "store", "engines", "estimators", "findings", "progress", "runs", "training"},
     "exchange": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
@@ -64,6 +63,7 @@ ROOMS: dict[str, set[str]] = {
         "exchange",
         "experiments",
         "learners",
+        "report",
         "runs",
         "store",
         "training",

@@ -16,7 +16,7 @@ from fuzzing.runs import refuse_hidden
 from fuzzing.segments import HARMS as HARMS_OF_TABLES
 from fuzzing.segments import WRITINGS, bytewise_parquet, written
 from memfluence.errors import MemfluenceError
-from memfluence.exchange import write_table
+from memfluence.runs import Table
 
 __all__ = ["Tables"]
 
@@ -124,5 +124,5 @@ def _bytes(columns: dict[str, np.ndarray], ending: str) -> bytes:
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"table{ending}"
-        write_table(columns, path)
+        Table(columns).write(path)
         return path.read_bytes()

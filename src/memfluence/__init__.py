@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from memfluence import datasets, designs, experiments
+    from memfluence import report as report
     from memfluence.api import run
     from memfluence.datasets import Dataset
     from memfluence.errors import MemfluenceError, MemfluenceWarning
@@ -94,7 +95,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         module = import_module(f"memfluence.{_HOMES[name]}")
         return getattr(module, "open_run" if name == "open" else name)
-    if name in ("datasets", "designs", "experiments"):
+    if name in ("datasets", "designs", "experiments", "report"):
         return import_module(f"memfluence.{name}")
     raise AttributeError(f"module 'memfluence' has no attribute {name!r}")
 

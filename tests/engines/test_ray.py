@@ -16,8 +16,8 @@ import memfluence as mf
 from engines import test_long_trials
 from engines.commands import DATA, LEARNER, command, memfluence, start
 from engines.ray_cluster import SmallCluster, wait_for_segments
-from memfluence.exchange import write_table
 from memfluence.runs import open_run, scanning
+from memfluence.runs.values import memorization_table
 from memfluence.seeding import integer_seed
 
 SMALL = ["run", DATA, "--learner", "learner.py:learn", "--trials", "24", "--seed", "4"]
@@ -54,10 +54,10 @@ def undisturbed(here: Path) -> dict[str, bytes]:
 
 def scores_of(run: str, cwd: Path) -> bytes:
     """As `memfluence scores --out` writes them, CSV and Parquet."""
-    columns = open_run(cwd / run).memorization_columns()
+    table = memorization_table(open_run(cwd / run))
     files = [cwd / f"{run}.{kind}" for kind in ("csv", "parquet")]
     for file in files:
-        write_table(columns, file)
+        table.write(file)
     return b"".join(file.read_bytes() for file in files)
 
 

@@ -13,6 +13,7 @@ from memfluence.errors import InputError
 from memfluence.estimators import memory
 from memfluence.estimators.counts import kernels
 from memfluence.exchange import export_trials, import_trials
+from memfluence.runs.values import memorization_table
 
 rng = np.random.default_rng(0)
 trials, n_train, n_test = 200, 4000, 2000
@@ -45,8 +46,8 @@ asked = {
     "stability": lambda run: run.pair_stability(resamples=4),
     "cross-fit": lambda run: run.cross_fitted_pairs(infl=0.3),
     "plan": lambda run: run.trials_needed(stderr=0.05, infl=0.3),
-    "margins": lambda run: run.memorization_columns(outcome="margin"),
-    "adjusted": lambda run: run.memorization_columns(estimator="adjusted"),
+    "margins": lambda run: memorization_table(run, outcome="margin"),
+    "adjusted": lambda run: memorization_table(run, estimator="adjusted"),
     "judge": lambda run: mf.judge(run, "scores.npy", test=range(300), outcome="correct"),
     "datamodels": lambda run: mf.datamodels(run, [0, 1], outcome="correct"),
     "c-scores": lambda run: mf.c_scores(run),

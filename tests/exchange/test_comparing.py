@@ -10,8 +10,8 @@ import memfluence as mf
 from exchange.trial_files import TRIALS, trials_file
 from memfluence.cli import main
 from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError
-from memfluence.exchange import compared, comparison_figure, rows, save_comparison, write_table
-from memfluence.runs import Run
+from memfluence.exchange import compared, comparison_figure, save_comparison
+from memfluence.runs import Run, Table
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_figures_and_files(tmp_path: Path, both: tuple[Run, Run]) -> None:
 
     assert found.published is not None
     table = pq.read_table(tmp_path / "out" / "published-pairs.parquet")
-    assert table.to_pylist() == list(rows(found.published.columns()))
+    assert table.to_pylist() == list(found.published.table().rows())
     before = {path: path.read_bytes() for path in written}
     save_comparison(found, tmp_path / "out")
     assert {path: path.read_bytes() for path in written} == before
@@ -170,7 +170,7 @@ def run_main(*arguments: str) -> None:
 
 
 def written(path: Path, **columns: object) -> Path:
-    write_table({name: np.asarray(values) for name, values in columns.items()}, path)
+    Table({name: np.asarray(values) for name, values in columns.items()}).write(path)
     return path
 
 

@@ -1,20 +1,17 @@
 """Trials and results that travel: import, export, compare, tables."""
 
-import csv
 import dataclasses
 import json
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 import memfluence as mf
 from exchange.trial_files import everything, full_disk, trials_file
-from memfluence.cli._output import as_json
 from memfluence.errors import InputError, RunMismatchError, StoreError
-from memfluence.exchange import read_published, rows, write_table
-from memfluence.runs.table import from_cell
+from memfluence.exchange import read_published
+from memfluence.runs import Table
 from memfluence.store import TrialStore, unpack
 from small_world import SmallWorld
 
@@ -165,7 +162,7 @@ class TestExport:
 
         def write(mem: float) -> None:
             if what == "table":
-                write_table({"index": np.arange(99), "value": np.full(99, mem)}, file)
+                Table({"index": np.arange(99), "value": np.full(99, mem)}).write(file)
             elif what == "trials":
                 mf.export_trials(run, file)
             else:
@@ -286,57 +283,3 @@ class TestCompare:
         np.savez(tmp_path / "p.npz", tr_idx=[4, 4, 5], tt_idx=[0, 1, 1], infl=[0.2, 0.2, 0.3], mem=[0.5, 0.5, 0.9])
         counts = {"pairs": 3, "train_examples": 2, "test_examples": 2, "single_test_examples": 1}
         assert mf.compare(tmp_path / "p.npz")["summary"] == counts
-
-
-@pytest.mark.parametrize("ending", ["csv", "parquet", "npz"])
-def test_tables_have_the_same_bytes_for_the_same_values(tmp_path: Path, ending: str) -> None:
-    columns = {
-        "index": np.arange(3),
-        "label": np.array(["a", "b,c", 'd"e']),
-        "value": np.array([0.1, np.nan, 1 / 3]),
-    }
-    for name in ("one", "two"):
-        write_table(columns, tmp_path / f"{name}.{ending}")
-    assert (tmp_path / f"one.{ending}").read_bytes() == (tmp_path / f"two.{ending}").read_bytes()
-    if ending == "csv":
-        import pandas as pd
-
-        read = pd.read_csv(tmp_path / "one.csv")
-        assert read.label.tolist() == ["a", "b,c", 'd"e']
-        assert read.value.tolist()[::2] == [0.1, 1 / 3]
-        assert np.isnan(read.value[1])
-    elif ending == "parquet":
-        assert pq.read_table(tmp_path / "one.parquet")["value"].to_pylist() == [0.1, None, 1 / 3]
-
-
-FORMULAS = ["=cmd|' /C calc'!A0", "@SUM(1;2)", "+a", "-a", "\t=1", "\r=1", "'=1", "-0.5", "it's =1", "'tis", ""]
-
-
-def test_a_spreadsheet_runs_no_text_of_a_table(tmp_path: Path) -> None:
-    columns = {"label": np.array(FORMULAS), "=B1": np.linspace(-0.1, 0, len(FORMULAS))}
-    for ending in ("csv", "parquet"):
-        write_table(columns, tmp_path / f"table.{ending}")
-    with (tmp_path / "table.csv").open(newline="") as file:
-        header, *cells = csv.reader(file)
-    assert header == ["label", "'=B1"]
-    texts = [text for text, _ in cells]
-    assert texts == [*(f"'{text}" for text in FORMULAS[:7]), *FORMULAS[7:]]
-    assert [from_cell(text) for text in texts] == FORMULAS
-    assert [float(number) for _, number in cells] == columns["=B1"].tolist()
-    assert pq.read_table(tmp_path / "table.parquet")["label"].to_pylist() == FORMULAS
-
-
-def test_rows_say_none_for_what_cannot_be_estimated() -> None:
-    found = rows({"a": np.array([1, 2]), "b": np.array([np.nan, 0.5])})
-    assert list(found) == [{"a": 1, "b": None}, {"a": 2, "b": 0.5}]
-    assert list(rows({"a": np.empty(0)})) == list(rows({})) == []
-    many = np.arange(25_000)  # more than are turned into Python's own values at a time
-    assert [row["a"] for row in rows({"a": many})] == many.tolist()
-
-
-def test_json_of_rows_that_come_one_by_one_is_that_of_a_list(capsys: pytest.CaptureFixture[str]) -> None:
-    columns = {"a": np.array([1, 2]), "b": np.array([np.nan, 0.5]), "c": np.array(["ä", '"'])}
-    document = {"summary": {"n": 2, "x": float("nan")}, "rows": rows(columns), "none": rows({}), "list": [1, "z"]}
-    as_json(document)
-    expected = {"summary": {"n": 2, "x": None}, "rows": list(rows(columns)), "none": [], "list": [1, "z"]}
-    assert capsys.readouterr().out == json.dumps(expected, ensure_ascii=False) + "\n"

@@ -11,6 +11,7 @@ from sklearn.neighbors import KNeighborsClassifier
 import memfluence as mf
 from memfluence.errors import InputError, RunMismatchError
 from memfluence.findings import group_trials
+from memfluence.runs.values import group_influence_table
 
 N_GROUPS, KEPT = 6, 4
 RNG = np.random.default_rng(2)
@@ -57,7 +58,7 @@ def test_all_subsets_once_give_the_values_exactly(tmp_path: Path) -> None:
     np.testing.assert_allclose(table["memorization"], mem, atol=1e-12)
     np.testing.assert_allclose(table["test_accuracy_gain"], gain, atol=1e-12)
     np.testing.assert_allclose(run.group_influence().block(), infl, atol=1e-12)
-    columns = run.group_influence_columns()
+    columns = group_influence_table(run)
     np.testing.assert_allclose(columns["influence"].reshape(N_GROUPS, -1), infl, atol=1e-12)
     assert np.abs(mem).max() > 0.2
     assert np.abs(infl).max() > 0.2

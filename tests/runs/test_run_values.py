@@ -1,5 +1,6 @@
 """Values, profiles, datamodels and judgements of real runs, from Python and from the command line."""
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -269,3 +270,60 @@ def test_values_on_the_command_line(
     assert [row["value"] for row in found["train"]] == expected["value"].tolist()
     assert "make a run with --design uniform" in command(capsys, "values", path, "--kind", "shapley", code=2)
     assert "'banzhaf' or 'shapley'" in command(capsys, "values", path, "--kind", "loo", code=2)
+
+
+def test_values_and_the_others_are_methods_too(runs: dict[str, mf.Run]) -> None:
+    run, names = runs["fixed"], ("values", "c_scores", "profile", "datamodels", "judge")
+    for name in names:
+        assert getattr(mf.Run, name) is getattr(mf, name)
+    assert run.profile(3).equals(mf.profile(run, 3))
+    assert run.c_scores().equals(mf.c_scores(run))
+
+
+def test_dir_shows_what_a_user_may_call_and_nothing_else(runs: dict[str, mf.Run]) -> None:
+    assert dir(runs["fixed"]) == [
+        "attack",
+        "c_scores",
+        "classes",
+        "cross_fitted_pairs",
+        "datamodels",
+        "dataset",
+        "duplicates",
+        "estimate_memorization",
+        "find_duplicates",
+        "find_groups",
+        "find_mislabels",
+        "find_pairs",
+        "folder",
+        "group_influence",
+        "groups",
+        "held_out_votes",
+        "ids",
+        "influence",
+        "influence_estimates",
+        "info",
+        "judge",
+        "label_codes",
+        "labels",
+        "memorization",
+        "memory",
+        "mislabels",
+        "pair_stability",
+        "pairs",
+        "path",
+        "profile",
+        "recorded",
+        "report",
+        "status",
+        "store",
+        "trials",
+        "trials_needed",
+        "values",
+    ]
+    for name in set(dir(runs["fixed"])) - {"memory", "store"}:
+        named = getattr(mf.Run, name)
+        function = getattr(named, "fget", None) or getattr(named, "func", None) or named
+        known = inspect.signature(function).parameters.values()
+        assert all(one.annotation is not one.empty for one in known if one.name != "self"), name
+        assert inspect.signature(function).return_annotation is not inspect.Signature.empty, name
+        assert function.__doc__, name

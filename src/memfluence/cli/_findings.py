@@ -2,14 +2,15 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from memfluence.cli._options import AnyClass, DataOption, JsonOption, KeepOption, MemOption, MemoryOption, RunArgument
-from memfluence.cli._output import as_json, number, say, table
+from memfluence.cli._output import as_json, number, say, show, table
 
 if TYPE_CHECKING:
+    from memfluence.findings import Variance
     from memfluence.findings.roc import Roc, Share
 
 __all__ = ["attack", "duplicates", "groups", "mislabels"]
@@ -39,8 +40,7 @@ def mislabels(
 
     With predictions recorded (run --record prediction) also the label that held-out models agree on.
     """
-    from memfluence.exchange import rows, write_table
-    from memfluence.runs import open_run
+    from memfluence.runs import Table, open_run
 
     opened = open_run(run, memory=memory)
     found = opened.find_mislabels(keep)
@@ -48,36 +48,19 @@ def mislabels(
         from memfluence.report import mislabels_figure
 
         mislabels_figure(opened, opened.dataset(data), found, images, top)
+    listed = Table(found.columns(opened.classes))
     if out is not None:
-        write_table(found.columns(opened.classes), out)
-    columns = found.columns(opened.classes, top)
+        listed.write(out)
+    listed = listed.take(slice(top))
     if json:
-        as_json({"trials": len(opened.trials), "mislabels": rows(columns)})
+        as_json({"trials": len(opened.trials), "mislabels": listed.rows()})
         return
-    said = found.agreement is not None
-    if not said:
+    titles = {"index": "index", "label": "label"}
+    if found.agreement is None:
         say("Predictions were not recorded, so no better label is suggested (run with --record prediction).")
-    table(
-        (
-            "index",
-            "label",
-            *(("suggestion", "agreement") if said else ()),
-            "right if held out",
-            "right if kept",
-            "score",
-        ),
-        (
-            (
-                columns["index"][k],
-                columns["label"][k],
-                *((columns["suggestion"][k], number(columns["agreement"][k])) if said else ()),
-                number(columns["accuracy_out"][k]),
-                number(columns["accuracy_in"][k]),
-                number(columns["score"][k]),
-            )
-            for k in range(len(columns["index"]))
-        ),
-    )
+    else:
+        titles |= {"suggestion": "suggestion", "agreement": "agreement"}
+    show(listed, titles | {"accuracy_out": "right if held out", "accuracy_in": "right if kept", "score": "score"})
     _say_where(out, images)
 
 
@@ -95,8 +78,7 @@ def duplicates(
     json: JsonOption = False,
 ) -> None:
     """Training and test examples that are likely near-duplicates: very high influence, the surest first."""
-    from memfluence.exchange import rows, write_table
-    from memfluence.runs import open_run
+    from memfluence.runs import Table, open_run
 
     opened = open_run(run, memory=memory)
     found = opened.find_duplicates(infl, mem, same_class=not any_class, keep=keep)
@@ -104,12 +86,13 @@ def duplicates(
         from memfluence.report import duplicates_figure
 
         duplicates_figure(opened, opened.dataset(data), found, images, top)
+    listed = Table(found.columns(opened.classes))
     if out is not None:
-        write_table(found.columns(opened.classes), out)
-    columns = found.columns(opened.classes, top)
+        listed.write(out)
+    listed = listed.take(slice(top))
     if json:
         summary = {"pairs": len(found), "expected_by_chance": found.expected_by_chance, "trials": len(opened.trials)}
-        as_json({"summary": summary, "duplicates": rows(columns)})
+        as_json({"summary": summary, "duplicates": listed.rows()})
         return
     say(
         f"{len(found)} pairs with memorization >= {mem:g} and influence >= {infl:g};"
@@ -117,18 +100,8 @@ def duplicates(
     )
     if len(found):
         values = ("influence", "stderr", "lower", "memorization", "same_outcome")
-        table(
-            ("train", "test", "label", *(name.replace("_", " ") for name in values)),
-            (
-                (
-                    columns["train_index"][k],
-                    columns["test_index"][k],
-                    columns["train_label"][k],
-                    *(number(columns[name][k]) for name in values),
-                )
-                for k in range(len(columns["train_index"]))
-            ),
-        )
+        titles = {"train_index": "train", "test_index": "test", "train_label": "label"}
+        show(listed, titles | {name: name.replace("_", " ") for name in values})
     _say_where(out, images)
 
 
@@ -150,14 +123,13 @@ def attack(
 
     Each trial is attacked with the others as shadow models. The run must have been made with --record logit.
     """
-    from memfluence.exchange import rows, write_table
-    from memfluence.runs import open_run
+    from memfluence.runs import Table, open_run
 
     opened = open_run(run, memory=memory)
-    found = opened.attack(keep, variance=variance)
-    columns = opened.vulnerability_columns(found)
+    found = opened.attack(keep, variance=cast("Variance", variance))
+    of_examples = Table(found.columns(opened.labels[0]))
     if out is not None:
-        write_table(columns, out)
+        of_examples.write(out)
     if figure is not None:
         from memfluence.report import attack_figure
 
@@ -165,7 +137,7 @@ def attack(
     if json:
         variants = {name: _roc_json(roc) for name, roc in (("online", found.online), ("offline", found.offline))}
         about = {"targets": found.targets, "shadows": found.shadows, "variance": found.variance}
-        as_json({**about, **variants, "train": rows(columns)})
+        as_json({**about, **variants, "train": of_examples.rows()})
         return
     say(
         f"{found.targets} target models, each attacked with {found.shadows} shadow models; Gaussians with"
@@ -184,12 +156,9 @@ def attack(
         ),
     )
     say("The most vulnerable training examples (detected: by the online attack at 1.0% false):")
-    order = (-columns["separation"]).argsort(kind="stable")[:10]  # NaN last
-    names = ("separation", "stderr", "detected")
-    table(
-        ("index", "label", *names),
-        ((columns["index"][i], columns["label"][i], *(number(columns[name][i]) for name in names)) for i in order),
-    )
+    most = (-found.separation).argsort(kind="stable")[:10]  # NaN last
+    names = ("index", "label", "separation", "stderr", "detected")
+    show(of_examples.take(most), {name: name for name in names})
     if out is not None:
         say(f"All of them are in {out}.")
     if figure is not None:
@@ -210,26 +179,24 @@ def groups(
     json: JsonOption = False,
 ) -> None:
     """Memorization of each group, and what it adds to the test accuracy; for runs made with --groups."""
-    from memfluence.exchange import rows, write_table
-    from memfluence.runs import open_run
+    from memfluence.runs import Table, open_run
+    from memfluence.runs.values import group_influence_table
 
     opened = open_run(run, memory=memory)
     found = opened.find_groups(keep)
-    columns = found.columns()
+    listed = Table(found.columns())
     if out is not None:
-        write_table(columns, out)
+        listed.write(out)
     if influence is not None:
-        write_table(opened.group_influence_columns(keep), influence)
+        group_influence_table(opened, keep).write(influence)
     if json:
-        as_json({"trials": len(opened.trials), "relative": found.relative, "groups": rows(columns)})
+        as_json({"trials": len(opened.trials), "relative": found.relative, "groups": listed.rows()})
         return
     say(f"{len(opened.trials)} trials; the groups that add most to the test accuracy:")
-    order = (-columns["test_accuracy_gain"]).argsort(kind="stable")[:10]  # NaN last
-    names = ("test_accuracy_gain", "test_accuracy_gain_stderr", "memorization", "stderr")
-    table(
-        ("group", "size", "test accuracy gain", "stderr", "memorization", "stderr"),
-        ((columns["group"][i], columns["size"][i], *(number(columns[name][i]) for name in names)) for i in order),
-    )
+    most = (-found.accuracy.value).argsort(kind="stable")[:10]  # NaN last
+    titles = {"group": "group", "size": "size", "test_accuracy_gain": "test accuracy gain"}
+    titles |= {"test_accuracy_gain_stderr": "stderr", "memorization": "memorization", "stderr": "stderr"}
+    show(listed.take(most), titles)
     if found.relative:
         say(
             "Every trial keeps as many groups, so another one is there for each that is left out: these are differences"

@@ -39,21 +39,19 @@ def judge(
 ) -> None:
     """Judge attribution scores by retraining: do they predict outcomes, name who matters, rank as influence does?"""
     from memfluence.runs import open_run
-    from memfluence.runs.values import chosen_outcome
-    from memfluence.runs.values import judge as judge_run
+    from memfluence.runs.values import finest_outcome
 
     if len({str(path) for path in scores}) != len(scores):
         raise InputError("The same scores were given twice; name each file once.")
     opened = open_run(run, memory=memory)
-    found = judge_run(
-        opened,
+    found = opened.judge(
         {str(path): path for path in scores},
         trials=_range(trials),
         test=indices(test),
         outcome=outcome,
         keep=keep,
     ).to_json()
-    by = chosen_outcome(opened, outcome)
+    by = outcome or finest_outcome(opened)
     if json:
         as_json({"run": str(run), "outcome": by, **found})
         return

@@ -5,13 +5,16 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memfluence.errors import one_line
 
-__all__ = ["as_json", "number", "say", "size", "stdout_to_stderr", "table"]
+if TYPE_CHECKING:
+    from memfluence.runs import Table
+
+__all__ = ["as_json", "number", "say", "show", "size", "stdout_to_stderr", "table"]
 
 # Line breaks, escape sequences and overrides of the direction: a name must not move the cursor or turn a row around.
 OBEYED = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]+")
@@ -78,6 +81,12 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     widths = [max([len(title), *(len(row[k]) for row in cells)]) for k, title in enumerate(header)]
     for row in [list(header), *cells]:
         print("  ".join(cell.rjust(width) for cell, width in zip(row, widths)).rstrip())
+
+
+def show(found: "Table", titles: Mapping[str, str], digits: int = 3) -> None:
+    """Columns of a table by name, under their titles; what cannot be estimated is a dash."""
+    cells = [[number(x, digits) if isinstance(x, float) else x for x in found[name].tolist()] for name in titles]
+    table(list(titles.values()), zip(*cells))
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -19,7 +18,7 @@ from memfluence.cli._options import (
     RunArgument,
     TableOption,
 )
-from memfluence.cli._output import as_json, number, say, table
+from memfluence.cli._output import as_json, say, show
 from memfluence.errors import InputError
 
 if TYPE_CHECKING:
@@ -63,8 +62,7 @@ def pairs(
     json: JsonOption = False,
 ) -> None:
     """Memorized training examples and the test examples that each of them carries."""
-    from memfluence.exchange import rows, write_table
-    from memfluence.runs import open_run
+    from memfluence.runs import Table, open_run
 
     if fdr is None and (by or null):
         raise InputError("--by and --null belong to --fdr; give a false discovery rate, such as --fdr 0.1.")
@@ -79,7 +77,7 @@ def pairs(
     if engine and (fdr is not None or cross_fit or stability):
         raise InputError("--engine ray serves plain pairs; leave it out with --fdr, --cross-fit and --stability.")
     opened = open_run(run, memory=memory)
-    options = {"same_class": not any_class, "keep": keep}
+    options: dict[str, Any] = {"same_class": not any_class, "keep": keep}
     if cross_fit:
         summary, columns, lines = _cross_fitted(opened, mem, 0.15 if infl is None else infl, options)
     else:
@@ -90,13 +88,21 @@ def pairs(
         spread = opened.pair_stability(mem, 0.15 if infl is None else infl, **options)
         summary |= asdict(spread)
         lines.append(_said(spread))
+    found = Table(columns)
     if out is not None:
-        write_table(columns, out)
+        found.write(out)
     if json:
-        as_json({"summary": summary, "pairs": rows(columns)})
+        as_json({"summary": summary, "pairs": found.rows()})
         return
     say(*lines)
-    _show(columns, out)
+    if not len(found):
+        return
+    titles = {"train_index": "train", "test_index": "test", "label": "label", "influence": "influence"}
+    titles |= {"stderr": "stderr", "memorization": "memorization"}
+    more = {"q_value": "q", "influence_selecting": "selecting half"}
+    show(found.take(slice(_SHOWN)), titles | {name: title for name, title in more.items() if name in columns})
+    if len(found) > _SHOWN or out:
+        say(f"All of them are in {out}." if out else "All of them: --out FILE.csv or --json.")
 
 
 @contextmanager
@@ -153,7 +159,7 @@ def _selected(
         )
     if found.warning:
         lines.append(f"Note: {found.warning}")
-    return summary, run.pair_columns(found), lines
+    return summary, found.columns(run.classes), lines
 
 
 def _cross_fitted(
@@ -162,9 +168,6 @@ def _cross_fitted(
     import numpy as np
 
     found = run.cross_fitted_pairs(mem, infl, **options)
-    columns = {"label": run.classes[run.label_codes[0][found.train_index]], **vars(found)}
-    order = ("train_index", "test_index", "label", "influence", "stderr", "lower", "upper", "memorization")
-    columns = {name: columns[name] for name in (*order, "half", "influence_selecting")}
     estimated = ~np.isnan(found.influence)  # (pairs,) the other half of few trials may never keep, or leave out, i
     summary = {
         "pairs": len(found),
@@ -189,7 +192,7 @@ def _cross_fitted(
             f"Mean influence {summary['mean_influence']:.3f}, where the selecting half says"
             f" {summary['mean_influence_selecting']:.3f}; {summary['still_above']} are again at or above {infl:g}."
         )
-    return summary, columns, lines
+    return summary, found.columns(run.labels[0]), lines
 
 
 def _said(spread: "Stability") -> str:
@@ -207,21 +210,3 @@ def _said(spread: "Stability") -> str:
         f"{said}; two runs share pairs with a Jaccard index of {spread.expected_jaccard:.2f} +-"
         f" {spread.expected_jaccard_stderr:.2f}."
     )
-
-
-def _show(columns: dict[str, Any], out: Path | None) -> None:
-    count = len(columns["train_index"])
-    if not count:
-        return
-    shown = ["train_index", "test_index", "label", "influence", "stderr", "memorization"]
-    shown += [name for name in ("q_value", "influence_selecting") if name in columns]
-    titles = {"train_index": "train", "test_index": "test", "q_value": "q", "influence_selecting": "selecting half"}
-    table(
-        [titles.get(name, name) for name in shown],
-        (
-            [columns[name][k] if name in shown[:3] else number(columns[name][k]) for name in shown]
-            for k in range(min(_SHOWN, count))
-        ),
-    )
-    if count > _SHOWN or out:
-        say(f"All of them are in {out}." if out else "All of them: --out FILE.csv or --json.")

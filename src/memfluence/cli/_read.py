@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from memfluence.cli._options import JsonOption, KeepOption, MemoryOption, RunArgument, TableOption
-from memfluence.cli._output import as_json, number, say, table
+from memfluence.cli._output import as_json, number, say, show
 
 __all__ = ["scores", "status"]
 
@@ -74,25 +74,19 @@ def scores(
     json: JsonOption = False,
 ) -> None:
     """Memorization of every training example, with standard errors."""
-    from memfluence.exchange import rows, write_table
-    from memfluence.runs import open_run
+    from memfluence.runs import Table, open_run
+    from memfluence.runs.values import memorization_table
 
     opened = open_run(run, memory=memory)
-    columns = opened.memorization_columns(keep, outcome=outcome, estimator=estimator)
+    found = memorization_table(opened, keep, outcome=outcome, estimator=estimator)
     if out is not None:
         ids = opened.ids
-        write_table(columns if ids is None else columns | {"id": ids[0]}, out)
+        (found if ids is None else Table({**found.columns, "id": ids[0]})).write(out)
     if json:
-        as_json(
-            {
-                "n_train": opened.info.n_train,
-                "n_test": opened.info.n_test,
-                "trials": len(opened.trials),
-                "train": rows(columns),
-            }
-        )
+        sizes = {"n_train": opened.info.n_train, "n_test": opened.info.n_test, "trials": len(opened.trials)}
+        as_json({**sizes, "train": found.rows()})
         return
-    values = columns["memorization"]
+    values = found["memorization"]
     correct = outcome == "correct"
     say(
         f"{len(opened.trials)} trials; {int((values >= 0.25).sum())} of {len(values)} training examples"
@@ -100,20 +94,10 @@ def scores(
         if correct
         else f"{len(opened.trials)} trials; how much keeping an example raises its mean {outcome}. The most:"
     )
-    means = ("accuracy_in", "accuracy_out") if correct else ("mean_in", "mean_out")
-    titles = ("right if kept", "right if held out") if correct else ("mean if kept", "mean if held out")
-    order = (-values).argsort(kind="stable")[:_SHOWN]  # NaN last
-    table(
-        ("index", "label", "memorization", "stderr", *titles),
-        (
-            (
-                columns["index"][i],
-                columns["label"][i],
-                number(values[i]),
-                number(columns["stderr"][i]),
-                *(number(columns[name][i]) for name in means),
-            )
-            for i in order
-        ),
-    )
+    means = {"mean_in": "mean if kept", "mean_out": "mean if held out"}
+    if correct:
+        means = {"accuracy_in": "right if kept", "accuracy_out": "right if held out"}
+    names = ("index", "label", "memorization", "stderr")
+    most = (-values).argsort(kind="stable")[:_SHOWN]  # NaN last
+    show(found.take(most), {name: name for name in names} | means)
     say(f"All of them are in {out}." if out else "All of them: --out FILE.csv or --json.")

@@ -15,7 +15,7 @@ from memfluence.cli._options import (
     TestsOption,
     indices,
 )
-from memfluence.cli._output import as_json, number, say, table
+from memfluence.cli._output import as_json, number, say, show, table
 from memfluence.errors import InputError
 
 __all__ = ["datamodels", "profile", "values"]
@@ -43,43 +43,33 @@ def values(
     Of a run with --groups, values are those of the groups. Banzhaf values need a run with --design bernoulli --keep
     0.5, Shapley values one with --design uniform, C-scores one with any other design and one or several keep fractions.
     """
-    from memfluence.exchange import rows, write_table
     from memfluence.runs import open_run
-    from memfluence.runs.values import c_score_columns, value_columns
+    from memfluence.runs.values import c_score_table, value_table
 
     opened = open_run(run, memory=memory)
     if kind == "c-score":
         if test is not None or outcome != "correct" or empty is not None:
             raise InputError("C-scores are about training examples alone; leave out --test, --outcome and --empty.")
-        columns, name = c_score_columns(opened), "c_score"
+        found, name = c_score_table(opened), "c_score"
         target = "C-score: held-out accuracy, the mean over keep fractions"
     else:
-        columns, target = value_columns(opened, kind, test=indices(test), outcome=outcome, empty=empty)
-        name = "value"
+        found, name = value_table(opened, kind, test=indices(test), outcome=outcome, empty=empty), "value"
+        target = found.notes["target"]
+    grouped = "group" in found.columns
     if out is not None:
-        write_table(columns, out)
+        found.write(out)
     if json:
-        members = "groups" if "group" in columns else "train"
-        as_json({"target": target, "trials": len(opened.trials), members: rows(columns)})
+        as_json({"target": target, "trials": len(opened.trials), "groups" if grouped else "train": found.rows()})
         return
     say(f"{target}; {len(opened.trials)} trials. The {'least' if name == 'c_score' else 'highest and the lowest'}:")
-    order = (columns[name] if name == "c_score" else -columns[name]).argsort(kind="stable")
-    known = order[: len(order) - int((columns[name] != columns[name]).sum())]
+    order = (found[name] if name == "c_score" else -found[name]).argsort(kind="stable")
+    known = order[: len(order) - int((found[name] != found[name]).sum())]
     shown = (
         known[:_SHOWN] if name == "c_score" or len(known) <= _SHOWN else [*known[: _SHOWN // 2], *known[-_SHOWN // 2 :]]
     )
-    more = [title for title in columns if title.startswith("accuracy_out")]
-    who = ("group", "size") if "group" in columns else ("index", "label")
-    table(
-        (*who, name, "stderr", *more),
-        (
-            (
-                *(columns[title][i] for title in who),
-                *(number(columns[title][i], 5 if name == "value" else 3) for title in (name, "stderr", *more)),
-            )
-            for i in shown
-        ),
-    )
+    who = ("group", "size") if grouped else ("index", "label")
+    names = (*who, name, "stderr", *(title for title in found.columns if title.startswith("accuracy_out")))
+    show(found.take(shown), {title: title for title in names}, 5 if name == "value" else 3)
     say(f"All of them are in {out}." if out else "All of them: --out FILE.csv or --json.")
 
 
@@ -94,21 +84,20 @@ def profile(
     json: JsonOption = False,
 ) -> None:
     """Who helps and who harms one test example: all influences on it, with their errors."""
-    from memfluence.exchange import rows, write_table
     from memfluence.runs import open_run
-    from memfluence.runs.values import clear_by_chance, profile_columns
+    from memfluence.runs.values import clear_by_chance, profile_table
 
     opened = open_run(run, memory=memory)
-    columns = profile_columns(opened, test, outcome=outcome, keep=keep)
+    found = profile_table(opened, test, outcome=outcome, keep=keep)
     if out is not None:
-        write_table(columns, out)
-    clear = {"helpful": int((columns["lower"] > 0).sum()), "harmful": int((columns["upper"] < 0).sum())}
+        found.write(out)
+    clear = {"helpful": int((found["lower"] > 0).sum()), "harmful": int((found["upper"] < 0).sum())}
     chance = clear_by_chance(opened, test, outcome=outcome, keep=keep)
-    known = int((columns["influence"] == columns["influence"]).sum())
-    label = opened.classes[opened.label_codes[1][test]]
+    known = int((found["influence"] == found["influence"]).sum())
+    label = opened.labels[1][test]
     if json:
         about = {"test_index": test, "label": label, "trials": len(opened.trials)}
-        as_json({**about, "clear": {**clear, "expected_by_chance": chance}, "train": rows(columns)})
+        as_json({**about, "clear": {**clear, "expected_by_chance": chance}, "train": found.rows()})
         return
     say(
         f"Test example {test} (label {label}): 95% intervals leave out 0 for {clear['helpful']} helpful and"
@@ -116,17 +105,8 @@ def profile(
         f" {chance['helpful']:.0f} and {chance['harmful']:.0f}."
     )
     sides = range(known) if known <= 2 * top else [*range(top), *range(known - top, known)]
-    table(
-        ("train", "label", "influence", "stderr", "lower", "upper"),
-        (
-            (
-                columns["index"][k],
-                columns["label"][k],
-                *(number(columns[name][k]) for name in ("influence", "stderr", "lower", "upper")),
-            )
-            for k in sides
-        ),
-    )
+    names = ("label", "influence", "stderr", "lower", "upper")
+    show(found.take(list(sides)), {"index": "train"} | {name: name for name in names})
     say(f"All of them are in {out}." if out else "All of them: --out FILE.csv or --json.")
 
 
@@ -147,18 +127,16 @@ def datamodels(
     json: JsonOption = False,
 ) -> None:
     """Predict outcomes of test examples from which training examples were kept (sparse linear models)."""
-    from memfluence.exchange import write_table
-    from memfluence.runs import open_run
-    from memfluence.runs.values import chosen_outcome
-    from memfluence.runs.values import datamodels as fit
+    from memfluence.runs import Table, open_run
+    from memfluence.runs.values import finest_outcome
 
     if out is not None and out.suffix != ".npz":
         raise InputError(f"{out} must end in .npz, which holds the matrix of weights.")
     opened = open_run(run, memory=memory)
-    found = fit(opened, indices(test), outcome=outcome, keep=keep)
+    found = opened.datamodels(indices(test), outcome=outcome, keep=keep)
     if out is not None:
         names = ("test", "weights", "intercept", "alpha", "correlation")
-        write_table({name: getattr(found, name) for name in names}, out)
+        Table({name: getattr(found, name) for name in names}).write(out)
     models = [
         {
             "test_index": int(found.test[k]),
@@ -169,11 +147,8 @@ def datamodels(
         }
         for k in range(len(found.test))
     ]
-    about = {
-        "outcome": chosen_outcome(opened, outcome),
-        "trials": found.trials,
-        "trials_held_out": found.trials_held_out,
-    }
+    about = {"outcome": outcome or finest_outcome(opened), "trials": found.trials}
+    about["trials_held_out"] = found.trials_held_out
     if json:
         as_json({**about, "models": models})
         return

@@ -9,7 +9,6 @@ from memfluence.estimators._estimates import Block, ClassBlock, Estimates, TopK,
 from memfluence.estimators._values import Values, chosen_tests, mean_utility
 from memfluence.estimators.adjusted import AdjustedInfluence, adjusted_influence, adjusted_memorization
 from memfluence.estimators.banzhaf import banzhaf_values
-from memfluence.estimators.choosing import ESTIMATORS, ask, chosen_influence, chosen_memorization
 from memfluence.estimators.counts import JointCounter, joint_counts_reference
 from memfluence.estimators.cscore import CScores, c_scores
 from memfluence.estimators.datamodels import Datamodels, datamodels
@@ -24,13 +23,11 @@ from memfluence.estimators.real import (
     RealMemorization,
     real_influence,
     real_memorization,
-    recorded_outcome,
 )
 from memfluence.estimators.shapley import shapley_values
 from memfluence.estimators.significance import harmonic, p_values, q_values
 
 __all__ = [
-    "ESTIMATORS",
     "AdjustedInfluence",
     "Arms",
     "Block",
@@ -55,11 +52,8 @@ __all__ = [
     "adjusted_influence",
     "adjusted_memorization",
     "arms",
-    "ask",
     "banzhaf_values",
     "c_scores",
-    "chosen_influence",
-    "chosen_memorization",
     "chosen_tests",
     "class_members",
     "datamodels",
@@ -77,6 +71,5 @@ __all__ = [
     "q_values",
     "real_influence",
     "real_memorization",
-    "recorded_outcome",
     "shapley_values",
 ]

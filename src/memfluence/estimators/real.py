@@ -24,7 +24,7 @@ Paper: Sec. 2 with the indicator replaced by v; log-odds are what membership inf
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -36,10 +36,7 @@ from memfluence.estimators.intervals import Z95, Difference
 from memfluence.estimators.memory import Memory
 from memfluence.records import Kind, Trials
 
-if TYPE_CHECKING:
-    from memfluence.store import TrialStore
-
-__all__ = ["RealInfluence", "RealMemorization", "real_influence", "real_memorization", "recorded_outcome"]
+__all__ = ["RealInfluence", "RealMemorization", "real_influence", "real_memorization"]
 
 # A tile of the matrix products: 67 MB of mask and 17 MB of outcomes in float64.
 TRIALS_AT_ONCE, TRAIN_AT_ONCE, TEST_AT_ONCE = 4096, 2048, 512
@@ -222,28 +219,6 @@ def _mean(outcome: np.ndarray, rows: np.ndarray) -> np.ndarray:
 def _rows(trials: Trials, arm: Trials) -> np.ndarray:
     """Where the trials of an arm are among all."""
     return np.searchsorted(trials.numbers, arm.numbers)
-
-
-def recorded_outcome(
-    store: "TrialStore",
-    trials: Trials,
-    outcome: "str | np.ndarray",
-    split: str,
-    memory: str | int | Memory | None = None,
-) -> np.ndarray:
-    """Values (trials, n) of a recorded "margin" or "logit" of the training or test examples, or those given."""
-    if not isinstance(outcome, str):
-        return np.asarray(outcome)
-    if outcome == "smoothed":
-        raise InputError(
-            "The outcome 'smoothed' was removed, since its bias can be many times the error of 'correct';"
-            " choose 'margin', or 'correct' with the estimator 'adjusted'."
-        )
-    if outcome not in ("margin", "logit"):
-        raise InputError(f"The 'outcome' must be correct, margin, logit or an array. Got {outcome!r} instead.")
-    Memory.of(memory).check_column(len(trials), trials.n_train if split == "train" else trials.n_test)
-    numbers, values = store.read_extra(f"{split}_{outcome}")
-    return np.asarray(values[np.searchsorted(numbers, trials.numbers)])
 
 
 def _check(outcome: np.ndarray, trials: int, n: int, name: str) -> None:

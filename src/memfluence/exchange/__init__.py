@@ -1,4 +1,4 @@
-"""Exchange with other people's tools: tables of scores, the authors' published layout, trials made elsewhere."""
+"""Exchange with other people's tools: their formats, the authors' published layout, trials made elsewhere."""
 
 from memfluence.exchange._figure import comparison_figure, save_comparison
 from memfluence.exchange.comparing import Comparison, compare, compared
@@ -6,7 +6,6 @@ from memfluence.exchange.finding_again import FoundAgain, found_again
 from memfluence.exchange.published import Published, export_published, read_published
 from memfluence.exchange.tools import TOOLS, export_for
 from memfluence.exchange.trials import export_trials, import_trials
-from memfluence.runs.table import rows, write_table
 
 __all__ = [
     "TOOLS",
@@ -22,7 +21,5 @@ __all__ = [
     "found_again",
     "import_trials",
     "read_published",
-    "rows",
     "save_comparison",
-    "write_table",
 ]

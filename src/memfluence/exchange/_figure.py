@@ -11,7 +11,6 @@ from memfluence.drawing import BLUE, GREY, INK, ORANGE, SOFT, encoded, panels, p
 from memfluence.errors import InputError
 from memfluence.exchange.comparing import Comparison
 from memfluence.exchange.finding_again import FoundAgain
-from memfluence.runs.table import write_table
 from memfluence.store import write_whole
 from memfluence.wording import count, shortened, value
 
@@ -37,7 +36,7 @@ def save_comparison(found: Comparison, directory: Path) -> list[Path]:
     write_whole(paths[2], document.encode())
     if found.published is not None:
         paths.append(directory / "published-pairs.parquet")
-        write_table(found.published.columns(), paths[-1])
+        found.published.table().write(paths[-1])
     return paths
 
 

@@ -93,7 +93,7 @@ def compared(
         scattered = _scattered(left, right, either, keep, memory)
     if isinstance(left, Run) and isinstance(right, Published) and right.train_index is not None:
         again = found_again(left, right, mem=mem, infl=infl, keep=keep, memory=memory)
-        document["published_pairs"] = again.summary() | {"each": again.rows()}
+        document["published_pairs"] = again.summary() | {"each": list(again.table().rows())}
     if not curves and again is None and document.get("pairs") is None:
         raise InputError(f"{left.path} and {right.path} have nothing in common that could be compared.")
     document["curves"] = {name: _curve_document(curve) for name, curve in curves.items()}

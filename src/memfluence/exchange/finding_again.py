@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from memfluence.exchange.published import Published
-from memfluence.runs import Run
-from memfluence.runs.table import rows as as_rows
+from memfluence.runs import Run, Table
 
 __all__ = ["FoundAgain", "found_again"]
 
@@ -32,11 +31,8 @@ class FoundAgain:
     class_size: np.ndarray  # int64, training examples of the class
     found: np.ndarray  # bool, whether the run selects the pair as well
 
-    def columns(self) -> dict[str, np.ndarray]:
-        return dict(vars(self))
-
-    def rows(self) -> list[dict[str, Any]]:
-        return list(as_rows(self.columns()))
+    def table(self) -> Table:
+        return Table(dict(vars(self)))
 
     def summary(self) -> dict[str, Any]:
         """Means and counts over all pairs."""

@@ -17,6 +17,7 @@ from memfluence.datasets import Dataset, short_name, to_images
 from memfluence.errors import InputError
 from memfluence.estimators.counts import column_counts
 from memfluence.runs import Run
+from memfluence.runs.values import memorization_table
 from memfluence.store import refuse_uri, write_whole
 
 __all__ = ["export_huggingface"]
@@ -50,7 +51,7 @@ def export_huggingface(run: Run, path: Path, dataset: str | None = None, keep: f
     ):
         raise InputError(f"{path} is there already and is no such folder; give another name.")
     data = run.dataset(dataset)
-    scores = run.memorization_columns(keep)
+    scores = memorization_table(run, keep).columns
     train = {name: _array(values) for name, values in scores.items() if name not in ("index", "label")}
     parts = run.influence_estimates(keep).arms.parts
     trials = sum(map(len, parts))

@@ -12,8 +12,8 @@ import numpy as np
 
 from memfluence.errors import InputError
 from memfluence.exchange.huggingface import export_huggingface
-from memfluence.runs import Run
-from memfluence.runs.table import rows, write_table
+from memfluence.runs import Run, Table
+from memfluence.runs.values import memorization_table
 from memfluence.store import write_whole
 
 __all__ = ["TOOLS", "export_for"]
@@ -53,7 +53,7 @@ def _cleanlab(run: Run, path: Path, dataset: str | None, keep: float | None) -> 
         **{f"pred_prob_{k}": shares[:, k] for k in range(n_classes)},
         **({} if ids is None else {"id": ids[0]}),
     }
-    write_table(columns, path)
+    Table(columns).write(path)
 
 
 def _fiftyone(run: Run, path: Path, dataset: str | None, keep: float | None) -> None:
@@ -64,7 +64,7 @@ def _fiftyone(run: Run, path: Path, dataset: str | None, keep: float | None) -> 
     if path.suffix != ".json":
         raise InputError(f"{path} must end in .json, the format of samples.")
     ids = run.ids
-    columns = run.memorization_columns(keep) | ({} if ids is None else {"id": ids[0]})
+    columns = dict(memorization_table(run, keep).columns) | ({} if ids is None else {"id": ids[0]})
     if "train_prediction" in run.info.columns:
         found = run.find_mislabels(keep)
         said, place = found.agreement, np.argsort(found.index)  # back to the order of the examples
@@ -73,7 +73,7 @@ def _fiftyone(run: Run, path: Path, dataset: str | None, keep: float | None) -> 
     samples: list[dict[str, Any]] = []
     names = dict(zip(run.classes.tolist(), run.info.dataset["class_names"]))
     root = Path(str(dataset or run.info.dataset["name"]).partition("?")[0].partition(":")[2]).expanduser()
-    for row in rows(columns):
+    for row in Table(columns).rows():
         label, name = row.pop("label"), str(row.get("id", ""))
         sample: dict[str, Any] = {"filepath": str(root / name)} if name and (root / name).is_file() else {}
         if "suggestion" in row:

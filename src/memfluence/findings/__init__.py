@@ -4,7 +4,7 @@ from memfluence.findings.cross_fit import CrossFit, cross_fitted_pairs
 from memfluence.findings.duplicates import Duplicates, train_test_duplicates
 from memfluence.findings.groups import GroupScores, group_scores, group_trials
 from memfluence.findings.growth import trials_needed
-from memfluence.findings.membership import Attack, membership_attack
+from memfluence.findings.membership import Attack, Variance, membership_attack
 from memfluence.findings.mislabels import Mislabels, held_out_votes, likely_mislabels
 from memfluence.findings.pairs import Pairs, high_influence_pairs
 from memfluence.findings.stability import Stability, pair_stability
@@ -17,6 +17,7 @@ __all__ = [
     "Mislabels",
     "Pairs",
     "Stability",
+    "Variance",
     "cross_fitted_pairs",
     "group_scores",
     "group_trials",

@@ -49,6 +49,13 @@ class CrossFit:
     def __len__(self) -> int:
         return len(self.train_index)
 
+    def columns(self, train_labels: np.ndarray) -> dict[str, np.ndarray]:
+        """Plain columns with the label of the training example, as its owner wrote it."""
+        found = {name: getattr(self, name) for name in ("train_index", "test_index")}
+        found["label"] = train_labels[self.train_index]
+        values = ("influence", "stderr", "lower", "upper", "memorization", "half", "influence_selecting")
+        return found | {name: getattr(self, name) for name in values}
+
 
 def cross_fitted_pairs(
     trials: Trials,

@@ -52,17 +52,16 @@ class Duplicates:
     def __len__(self) -> int:
         return len(self.train_index)
 
-    def columns(self, classes: np.ndarray, top: int | None = None) -> dict[str, np.ndarray]:
-        """The first `top` rows as plain columns, labels as their owner wrote them."""
+    def columns(self, classes: np.ndarray) -> dict[str, np.ndarray]:
+        """Plain columns, labels as their owner wrote them."""
         values = ("influence", "stderr", "lower", "upper", "memorization", "same_outcome")
-        found = {
+        return {
             "train_index": self.train_index,
             "test_index": self.test_index,
             "train_label": classes[self.train_label],
             "test_label": classes[self.test_label],
             **{name: getattr(self, name) for name in values},
         }
-        return {name: column[:top] for name, column in found.items()}
 
 
 def train_test_duplicates(

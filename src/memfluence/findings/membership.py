@@ -67,6 +67,12 @@ class Attack:
     trials_in: np.ndarray  # int64
     trials_out: np.ndarray  # int64
 
+    def columns(self, train_labels: np.ndarray) -> dict[str, np.ndarray]:
+        """Plain columns about each training example, with its label as its owner wrote it."""
+        names = ("separation", "stderr", "detected", "trials_in", "trials_out")
+        own = {name: getattr(self, name) for name in names}
+        return {"index": np.arange(len(train_labels)), "label": train_labels, **own}
+
 
 def membership_attack(
     trials: Trials,

@@ -74,14 +74,14 @@ class Mislabels:
     def __len__(self) -> int:
         return len(self.index)
 
-    def columns(self, classes: np.ndarray, top: int | None = None) -> dict[str, np.ndarray]:
-        """The first `top` rows as plain columns, labels as their owner wrote them."""
+    def columns(self, classes: np.ndarray) -> dict[str, np.ndarray]:
+        """Plain columns, labels as their owner wrote them."""
         own = ("score", "memorization", "stderr", "accuracy_in", "accuracy_out", "trials_out")
         found = {"index": self.index, "label": classes[self.label], **{name: getattr(self, name) for name in own}}
         if (said := self.agreement) is not None:
             found |= {"suggestion": classes[said.suggestion], "agreement": said.share}
             found |= {f"agreement_{name}": getattr(said, name) for name in ("stderr", "lower", "upper")}
-        return {name: column[:top] for name, column in found.items()}
+        return found
 
 
 def likely_mislabels(

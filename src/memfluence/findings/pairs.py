@@ -82,6 +82,12 @@ class Pairs:
         """The paper's four counts."""
         return summary_of(self.train_index, self.test_index)
 
+    def columns(self, classes: np.ndarray) -> dict[str, np.ndarray]:
+        """Plain columns (`p_value` and `q_value` with error control), labels as their owner wrote them."""
+        names = ("train_index", "test_index", "label", "influence", "stderr", "lower", "upper", "memorization")
+        tested = () if self.p_value is None else ("p_value", "q_value")
+        return {name: getattr(self, name) for name in (*names, *tested)} | {"label": classes[self.label]}
+
 
 def summary_of(train_index: np.ndarray, test_index: np.ndarray) -> dict[str, int]:
     """The paper's four counts of pairs; a single test example is one that occurs in exactly one pair."""

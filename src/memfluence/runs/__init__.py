@@ -1,5 +1,6 @@
 """Runs: what one asks of trials on disk, as methods of `Run`."""
 
 from memfluence.runs.run import Run, open_run
+from memfluence.runs.table import Table
 
-__all__ = ["Run", "open_run"]
+__all__ = ["Run", "Table", "open_run"]

@@ -1,14 +1,14 @@
 """`Run`: trials on disk, and what they say."""
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 import numpy as np
 
+import memfluence
 from memfluence import findings
 from memfluence.datasets import Dataset, load
 from memfluence.errors import InputError, MemfluenceError, MemfluenceWarning, RunMismatchError
@@ -18,26 +18,69 @@ from memfluence.estimators import (
     Influence,
     Memorization,
     Memory,
+    Scan,
     TopK,
     TopTests,
-    ask,
-    chosen_influence,
-    chosen_memorization,
+    adjusted_influence,
     influence,
     memorization,
+    real_influence,
 )
 from memfluence.records import Trials
-from memfluence.runs._findings import RunFindings
-from memfluence.runs.status import summary
-from memfluence.store import INDEXED, Location, RunInfo, TrialStore, folder_for
+from memfluence.runs import values as answers
+from memfluence.runs.status import status_of
+from memfluence.runs.table import Table
+from memfluence.runs.values import Outcome
+from memfluence.store import Location, RunInfo, TrialStore, folder_for
 
 if TYPE_CHECKING:
     import pandas as pd
 
 __all__ = ["Run", "open_run"]
 
+READING = 8_000_000  # bytes that the libraries that read take, however few trials there are
 
-class Run(RunFindings):
+
+class Selection(TypedDict, total=False):
+    """Options of all that selects pairs."""
+
+    same_class: bool
+    keep: float | None
+    seed: int
+    memory: str | int | Memory | None
+
+
+class PairOptions(Selection, total=False):
+    """Options of `Run.pairs`; `findings.high_influence_pairs` says what each does."""
+
+    fdr: float | None
+    null: float
+    any_dependence: bool
+    permutations: int
+    device: str
+    scan: Scan | None
+
+
+class DuplicateOptions(Selection, total=False):
+    """Options of `Run.duplicates`."""
+
+    permutations: int
+
+
+class Targets(TypedDict, total=False):
+    """Options of `Run.trials_needed`: at least one of the first three."""
+
+    stderr: float | None
+    jaccard: float | None
+    fdr: float | None
+    mem: float
+    infl: float
+    same_class: bool
+    keep: float | None
+    memory: str | int | Memory | None
+
+
+class Run:
     """Trials on disk, and what they say. It reads them once, when first asked.
 
     `memory` caps what the process may hold, such as "2GB", whatever the run is asked; methods that take a `memory` of
@@ -55,15 +98,10 @@ class Run(RunFindings):
         data = self.info.dataset
         return f"<Run {self.path}: {data['name']}, {self.info.n_train} train x {self.info.n_test} test examples>"
 
-    def _repr_html_(self) -> str:
-        """What a notebook shows."""
-        from memfluence.report import run_html
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if not name.startswith("_")]
 
-        status = self.status()
-        try:
-            return run_html(status, self.estimate_memorization().value)
-        except MemfluenceError as error:  # no trials yet, several keep fractions, a cap on memory
-            return run_html(status, None, str(error))
+    # ---- the trials, and what they were made from
 
     @property
     def path(self) -> Location:
@@ -77,7 +115,7 @@ class Run(RunFindings):
 
     @property
     def info(self) -> RunInfo:
-        """What run.json says."""
+        """The content of run.json."""
         return self.store.info
 
     @cached_property
@@ -96,15 +134,32 @@ class Run(RunFindings):
             raise InputError(f"{self.path} holds no trials yet; run some with 'memfluence run'.")
         return trials
 
+    @property
+    def classes(self) -> np.ndarray:
+        """The labels as their owner wrote them, each once."""
+        return np.asarray(self.info.dataset["classes"])
+
     @cached_property
     def label_codes(self) -> tuple[np.ndarray, np.ndarray]:
         """Positions in the run's classes, of the training and of the test labels."""
         return self.store.labels()
 
     @property
-    def classes(self) -> np.ndarray:
-        """The labels as their owner wrote them."""
-        return np.asarray(self.info.dataset["classes"])
+    def labels(self) -> tuple[np.ndarray, np.ndarray]:
+        """The labels of the training and of the test examples, as their owner wrote them."""
+        return self.classes[self.label_codes[0]], self.classes[self.label_codes[1]]
+
+    @property
+    def ids(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Names of the training and of the test examples (files, rows of a CSV), where the data have them."""
+        return self.store.ids()
+
+    def recorded(self, column: str, *, memory: Memory | None = None) -> np.ndarray:
+        """A recorded column (trials, n), such as "train_prediction"; where it was not recorded, an error says how."""
+        n = self.info.n_train if column.startswith("train") else self.info.n_test
+        (memory or self.memory).check_column(len(self.trials), n)
+        numbers, values = self.store.read_extra(column)
+        return np.asarray(values[np.searchsorted(numbers, self.trials.numbers)])
 
     def dataset(self, spec: str | None = None) -> Dataset:
         """The data, loaded again from where the run says (or from `spec`) and checked to be the same."""
@@ -122,27 +177,21 @@ class Run(RunFindings):
             self._dataset = found
         return self._dataset
 
+    def status(self) -> dict[str, Any]:
+        """How far the run is: trials done, wanted, part-way, failed and damaged; mean accuracies; who ran them.
+
+        Segments that have not changed since they were last verified are not read again.
+        """
+        return status_of(self.store)
+
+    # ---- estimates
+
     def estimate_memorization(self, keep: float | None = None) -> Memorization:
         """Memorization of every training example as arrays; `memorization` gives them as a table."""
         return memorization(self.trials, self.info.kinds, keep)
 
-    def memorization_columns(
-        self, keep: float | None = None, *, outcome: "str | np.ndarray" = "correct", estimator: str = "plain"
-    ) -> dict[str, np.ndarray]:
-        """The columns of `memorization` as plain arrays."""
-        of = self.store, self.trials, self.info.kinds, self.label_codes[0]
-        found = chosen_memorization(*of, keep, outcome, estimator, self.memory)
-        arms = ("accuracy_in", "accuracy_out") if isinstance(found, Memorization) else ("mean_in", "mean_out")
-        names = ("stderr", "lower", "upper", *arms, "trials_in", "trials_out")
-        return {
-            "index": np.arange(self.info.n_train),
-            "label": self.classes[self.label_codes[0]],
-            "memorization": found.value,
-            **{name: getattr(found, name) for name in names},
-        }
-
     def memorization(
-        self, keep: float | None = None, *, outcome: "str | np.ndarray" = "correct", estimator: str = "plain"
+        self, keep: float | None = None, *, outcome: Outcome = "correct", estimator: str = "plain"
     ) -> "pd.DataFrame":
         """One row per training example: its memorization, how sure that is, and what it is made of.
 
@@ -152,9 +201,17 @@ class Run(RunFindings):
         the order of `trials.numbers`; its means are then `mean_in` and `mean_out`, and errors are Welch's.
         `estimator="adjusted"` has less variance.
         """
-        import pandas as pd
+        return answers.memorization_table(self, keep, outcome=outcome, estimator=estimator).frame()
 
-        return pd.DataFrame(self.memorization_columns(keep, outcome=outcome, estimator=estimator))
+    def influence_estimates(
+        self, keep: float | None = None, *, memory: str | int | Memory | None = None, device: str = "cpu"
+    ) -> Influence:
+        """The estimator behind `influence`, which also gives errors and intervals."""
+        cap = self._cap(memory)
+        if (key := (keep, cap, device)) not in self._estimates:
+            self._check_memory(cap)
+            self._estimates[key] = influence(self.trials, self.info.kinds, keep, memory=cap, device=device)
+        return self._estimates[key]
 
     def influence(
         self,
@@ -166,7 +223,7 @@ class Run(RunFindings):
         per: Literal["test", "train"] = "test",
         keep: float | None = None,
         dtype: Any = np.float64,
-        outcome: "str | np.ndarray" = "correct",
+        outcome: Outcome = "correct",
         estimator: str = "plain",
         memory: str | int | None = None,
         device: str = "cpu",
@@ -181,109 +238,175 @@ class Run(RunFindings):
         less variance (docs/variance.md).
         `memory="2GB"` caps what the process may hold; `device="cuda"` finds `top_k` on a GPU.
         """
+        answers.check_estimator(self, estimator)
+        cap, of = self._cap(memory), (self.trials, self.info.kinds)
+        recorded = answers.outcomes(self, "test", outcome, cap)
         estimates: Estimates
-        if isinstance(outcome, str) and (outcome, estimator) == ("correct", "plain"):
-            estimates = self.influence_estimates(keep, memory=memory, device=device)
+        if estimator == "adjusted":
+            estimates = adjusted_influence(*of, *self.label_codes, keep, outcome=recorded, memory=cap)
+        elif recorded is not None:
+            estimates = real_influence(*of, recorded, keep, memory=cap)
         else:
-            of = self.store, self.trials, self.info.kinds, self.label_codes
-            estimates = chosen_influence(*of, keep, outcome, estimator, self.memory if memory is None else memory)
+            estimates = self.influence_estimates(keep, memory=cap, device=device)
         if device != "cpu" and (top_k is None or per != "test" or not isinstance(estimates, Influence)):
             raise InputError(f"The device {device!r} serves top_k per test example of 'correct'; leave it out.")
-        return ask(
-            estimates,
-            self.label_codes,
-            train=train,
-            test=test,
-            same_class=same_class,
-            top_k=top_k,
-            per=per,
-            dtype=dtype,
-        )
+        if per not in ("test", "train"):
+            raise InputError(f"The 'per' parameter must be 'test' or 'train'. Got {per!r} instead.")
+        if top_k is not None:
+            if isinstance(top_k, bool) or not hasattr(top_k, "__index__") or top_k < 1:
+                raise InputError(f"The 'top_k' parameter must be an integer >= 1. Got {top_k!r} instead.")
+            if same_class or (per == "test" and train is not None):
+                raise InputError("top_k looks at all training examples; leave out train and same_class.")
+            if per == "train" and test is not None:
+                raise InputError("top_k per training example looks at all test examples; leave out test.")
+            return estimates.top_tests(int(top_k), train) if per == "train" else estimates.top_k(int(top_k), test)
+        if same_class:
+            if test is not None or train is not None:
+                raise InputError("same_class gives the blocks of all classes; leave out train and test.")
+            return estimates.all_class_blocks(*self.label_codes, dtype=dtype)
+        return estimates.block(train, test, dtype=dtype)
 
-    def influence_estimates(
-        self, keep: float | None = None, *, memory: str | int | Memory | None = None, device: str = "cpu"
-    ) -> Influence:
-        """The estimator behind `influence`, which also gives errors and intervals."""
-        cap = self.memory if memory is None else Memory.of(memory)
-        if (key := (keep, cap, device)) not in self._estimates:
-            self._check_memory(cap)
-            self._estimates[key] = influence(self.trials, self.info.kinds, keep, memory=cap, device=device)
-        return self._estimates[key]
+    values = answers.values
+    c_scores = answers.c_scores
+    profile = answers.profile
+    datamodels = answers.datamodels
+    judge = answers.judge
 
-    def find_pairs(self, mem: float = 0.25, infl: float | None = None, **options: Any) -> findings.Pairs:
-        """High-influence pairs with their summary, and how many chance alone would give; labels are codes.
+    # ---- findings
 
-        `infl` is 0.15 unless `fdr` is given, a false discovery rate at which pairs are selected instead. Other options:
-        `null`, `any_dependence`, `same_class`, `keep`, `permutations`, `memory`, `device`
-        (`findings.high_influence_pairs`).
+    def find_pairs(
+        self, mem: float = 0.25, infl: float | None = None, **options: Unpack[PairOptions]
+    ) -> findings.Pairs:
+        """High-influence pairs as arrays with their summary, and how many chance alone would give; labels are codes.
+
+        `infl` is 0.15 unless `fdr` is given, a false discovery rate at which pairs are selected instead.
         """
-        options = self._capped(options)
-        return findings.high_influence_pairs(*self._for_pairs, mem=mem, infl=infl, **options)
+        return findings.high_influence_pairs(*self._for_pairs, mem=mem, infl=infl, **self._capped(options))
 
-    def pair_columns(self, pairs: findings.Pairs) -> dict[str, np.ndarray]:
-        """Pairs as plain columns (`p_value` and `q_value` with error control), labels as their owner wrote them."""
-        return {
-            "train_index": pairs.train_index,
-            "test_index": pairs.test_index,
-            "label": self.classes[pairs.label],
-            "influence": pairs.influence,
-            "stderr": pairs.stderr,
-            "lower": pairs.lower,
-            "upper": pairs.upper,
-            "memorization": pairs.memorization,
-            **({} if pairs.p_value is None else {"p_value": pairs.p_value, "q_value": pairs.q_value}),
-        }
-
-    def pairs(self, mem: float = 0.25, infl: float | None = None, **options: Any) -> "pd.DataFrame":
+    def pairs(self, mem: float = 0.25, infl: float | None = None, **options: Unpack[PairOptions]) -> "pd.DataFrame":
         """High-influence pairs, strongest first; options as for `find_pairs`.
 
         The table's `attrs` hold the paper's summary counts and `expected_by_chance`; a warning is given where that is
         not small.
         """
-        import pandas as pd
-
         found = self.find_pairs(mem, infl, **options)
         if found.warning:
             warnings.warn(found.warning, MemfluenceWarning, stacklevel=2)
-        table = pd.DataFrame(self.pair_columns(found))
-        table.attrs = {"summary": dict(found.summary), "expected_by_chance": found.expected_by_chance}
-        return table
+        notes = {"summary": dict(found.summary), "expected_by_chance": found.expected_by_chance}
+        return Table(found.columns(self.classes), notes).frame()
 
-    def status(self) -> dict[str, Any]:
-        """How far the run is: trials done, wanted, part-way, failed and damaged; mean accuracies; who ran them.
+    def cross_fitted_pairs(
+        self, mem: float = 0.25, infl: float = 0.15, **options: Unpack[Selection]
+    ) -> findings.CrossFit:
+        """Pairs that each half of the trials selects, with values from the other half: free of selection bias."""
+        return findings.cross_fitted_pairs(*self._for_pairs, mem=mem, infl=infl, **self._capped(options))
 
-        Segments that have not changed since they were last verified are not read again.
+    def pair_stability(
+        self, mem: float = 0.25, infl: float = 0.15, *, resamples: int = 20, **options: Unpack[Selection]
+    ) -> findings.Stability:
+        """How the number of pairs, their mean influence and the pairs themselves would vary from run to run."""
+        chosen = self._capped(options)
+        return findings.pair_stability(*self._for_pairs, mem=mem, infl=infl, resamples=resamples, **chosen)
+
+    def trials_needed(self, **targets: Unpack[Targets]) -> dict[str, Any]:
+        """How many trials a target takes (`stderr`, `jaccard`, `fdr`), and what multiples of the trials would give."""
+        return findings.trials_needed(*self._for_pairs, **self._capped(targets))
+
+    def find_mislabels(self, keep: float | None = None) -> findings.Mislabels:
+        """Training examples, ranked by how surely held-out models reject their label, as arrays; labels are codes."""
+        recorded = self.recorded("train_prediction") if "train_prediction" in self.info.columns else None
+        labels, n_classes = self.label_codes[0], len(self.classes)
+        of = self.trials, self.info.kinds, labels, n_classes
+        return findings.likely_mislabels(*of, recorded, keep, memory=self.memory)
+
+    def mislabels(self, keep: float | None = None) -> "pd.DataFrame":
+        """Likely mislabels first, one row per training example; with `record=("prediction",)` also a better label."""
+        return Table(self.find_mislabels(keep).columns(self.classes)).frame()
+
+    def held_out_votes(self, keep: float | None = None) -> np.ndarray:
+        """How many of the models that left each training example out predict each class, (n_train, n_classes).
+
+        Needs recorded predictions (`record=("prediction",)`).
         """
-        scan = self.store.scan(INDEXED, indexed=True)
-        done = scan.numbers.tolist()
-        failures, part_way = self.store.failures(done), self.store.checkpoints().part_way(done)
+        predictions = self.recorded("train_prediction")
+        return findings.held_out_votes(self.trials, self.info.kinds, len(self.classes), predictions, keep)
 
-        return {
-            "run": str(self.path),
-            "dataset": self.info.dataset["name"],
-            "n_train": self.info.n_train,
-            "n_test": self.info.n_test,
-            "learner": (self.info.learner or {}).get("name"),
-            "design": (self.info.plan or {}).get("design"),
-            "keep": [kind.keep for kind in self.info.kinds],
-            "trials": len(scan.numbers),
-            "trials_wanted": self.info.trials,
-            "part_way": [asdict(one) for one in part_way],
-            "trials_failed": len(failures),
-            "failures": [{"trial": number, "message": one.summary} for number, one in list(failures.items())[:10]],
-            "segments": scan.segments,
-            "damaged": [{"path": str(damage.path), "reason": damage.reason} for damage in scan.damaged],
-            **summary(scan.details),
-        }
+    def find_duplicates(
+        self, infl: float = 0.4, mem: float = 0.25, **options: Unpack[DuplicateOptions]
+    ) -> findings.Duplicates:
+        """Train-test near-duplicates by their influence, as arrays; labels are codes."""
+        return findings.train_test_duplicates(*self._for_pairs, mem=mem, infl=infl, **self._capped(options))
+
+    def duplicates(self, infl: float = 0.4, mem: float = 0.25, **options: Unpack[DuplicateOptions]) -> "pd.DataFrame":
+        """Pairs of a training and a test example that are likely near-duplicates, the surest first."""
+        found = self.find_duplicates(infl, mem, **options)
+        return Table(found.columns(self.classes), {"expected_by_chance": found.expected_by_chance}).frame()
+
+    def attack(
+        self,
+        keep: float | None = None,
+        *,
+        variance: findings.Variance = "auto",
+        resamples: int = 400,
+        seed: int = 0,
+        memory: str | int | Memory | None = None,
+    ) -> findings.Attack:
+        """How well membership can be inferred from recorded log-odds; options of `findings.membership_attack`."""
+        chosen = self._capped({"memory": memory})
+        of = self.trials, self.info.kinds, self.recorded("train_logit")
+        return findings.membership_attack(*of, keep, variance=variance, resamples=resamples, seed=seed, **chosen)
+
+    def find_groups(self, keep: float | None = None) -> findings.GroupScores:
+        """Memorization of each group, and what it adds to the test accuracy, as arrays; of a run with groups."""
+        return findings.group_scores(self.trials, self.info.kinds, *self.store.groups(), keep, memory=self.memory)
+
+    def groups(self, keep: float | None = None) -> "pd.DataFrame":
+        """One row per group: its memorization, and what it adds to the test accuracy."""
+        return Table(self.find_groups(keep).columns()).frame()
+
+    def group_influence(self, keep: float | None = None) -> Influence:
+        """Influence of groups on test examples: all that `influence_estimates` gives, with groups for examples."""
+        grouped = findings.group_trials(self.trials, self.store.groups()[0], self.memory)
+        return influence(grouped, self.info.kinds, keep, memory=self.memory)
+
+    # ---- showing it
 
     def report(self, out: str | Path, *, dataset: str | None = None, keep: float | None = None, **options: Any) -> Path:
         """Write the explorer, a folder of plain files that any browser opens, and give the path of its page.
 
         `dataset` says where the data are, if the run does not; a function `progress` is told the share that is done.
         """
-        from memfluence.report import write_report
+        return memfluence.report.write_report(self, Path(out), dataset=dataset, keep=keep, **options)
 
-        return write_report(self, Path(out), dataset=dataset, keep=keep, **options)
+    def _repr_html_(self) -> str:
+        """The run as a notebook shows it."""
+        status = self.status()
+        try:
+            return memfluence.report.run_html(status, self.estimate_memorization().value)
+        except MemfluenceError as error:  # no trials yet, several keep fractions, a cap on memory
+            return memfluence.report.run_html(status, None, str(error))
+
+    # ---- options
+
+    @property
+    def _for_pairs(self) -> tuple[Any, ...]:
+        return self.trials, self.info.kinds, *self.label_codes
+
+    def _cap(self, memory: str | int | Memory | None) -> Memory:
+        return self.memory if memory is None else Memory.of(memory)
+
+    def _capped(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options with a cap on memory, the run's own where they have none; trials must fit in it, too."""
+        cap = self._cap(options.get("memory"))
+        self._check_memory(cap)
+        return {**options, "memory": cap}
+
+    def _check_memory(self, memory: Memory) -> None:
+        """Refuse to read trials that do not fit; while they are read, each is held up to four times."""
+        width = sum(-(-n // 8) for n in (self.info.n_train, self.info.n_train, self.info.n_test))
+        if "trials" not in self.__dict__:
+            needed = 4 * self.info.trials * width + READING
+            memory.check(needed, "reading the trials", "a machine that has it")
 
 
 def open_run(path: str | Location, *, memory: str | int | None = None) -> Run:

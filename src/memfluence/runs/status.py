@@ -1,14 +1,41 @@
-"""Who did what in a run, and how fast: what `status` says about its trials as a whole."""
+"""The status of a run: how far it is, who did what, and how fast."""
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-__all__ = ["LATE", "summary"]
+from memfluence.store import INDEXED, TrialStore
+
+__all__ = ["LATE", "status_of", "summary"]
 
 LATE = 600.0  # seconds before the last trial that count as "of late"
+
+
+def status_of(store: TrialStore) -> dict[str, Any]:
+    """All that `Run.status` gives. Segments that have not changed since they were last verified are not read again."""
+    info, scan = store.info, store.scan(INDEXED, indexed=True)
+    done = scan.numbers.tolist()
+    failures, part_way = store.failures(done), store.checkpoints().part_way(done)
+    return {
+        "run": str(store.path),
+        "dataset": info.dataset["name"],
+        "n_train": info.n_train,
+        "n_test": info.n_test,
+        "learner": (info.learner or {}).get("name"),
+        "design": (info.plan or {}).get("design"),
+        "keep": [kind.keep for kind in info.kinds],
+        "trials": len(scan.numbers),
+        "trials_wanted": info.trials,
+        "part_way": [asdict(one) for one in part_way],
+        "trials_failed": len(failures),
+        "failures": [{"trial": number, "message": one.summary} for number, one in list(failures.items())[:10]],
+        "segments": scan.segments,
+        "damaged": [{"path": str(damage.path), "reason": damage.reason} for damage in scan.damaged],
+        **summary(scan.details),
+    }
 
 
 def summary(details: Mapping[str, np.ndarray]) -> dict[str, Any]:

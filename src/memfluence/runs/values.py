@@ -1,6 +1,7 @@
-"""What else a run says: values of training examples, datamodels, influence profiles; a judge of attribution methods.
+"""Values of training examples, influence profiles, datamodels, and a judge of attribution methods, each of a `Run`.
 
-Each function takes a `Run`; the estimators, with their definitions and errors, are in `estimators/`.
+Most functions are methods of `Run`, too, and those whose name ends in `table` give the same as columns, without pandas.
+The estimators, with their definitions and errors, are in `estimators/`.
 """
 
 import warnings
@@ -16,39 +17,65 @@ from memfluence.estimators import (
     Difference,
     Influence,
     Judgement,
+    Memorization,
+    Memory,
     RealInfluence,
+    RealMemorization,
     Values,
+    adjusted_memorization,
     arms,
     banzhaf_values,
     chosen_tests,
     judge_scores,
     mean_utility,
+    memorization,
     real_influence,
-    recorded_outcome,
+    real_memorization,
     shapley_values,
 )
 from memfluence.estimators import c_scores as estimate_c_scores
 from memfluence.estimators import datamodels as fit_datamodels
+from memfluence.findings import group_trials
 from memfluence.npzfiles import is_npy, open_npz, read_npy
 from memfluence.records import Trials
-from memfluence.runs.run import Run
+from memfluence.runs.table import Table
 from memfluence.seeding import generator
 from memfluence.store import unpack
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["c_scores", "datamodels", "judge", "profile", "value_columns", "values"]
+    from memfluence.runs.run import Run
 
-Outcome = str | np.ndarray | None  # "correct", "margin", "logit", an array (trials, n_test); None: the finest recorded
+__all__ = ["c_scores", "datamodels", "judge", "profile", "values"]
+
+ESTIMATORS = ("plain", "adjusted")
+Outcome = str | np.ndarray  # "correct", "margin", "logit", or an array (trials, n)
+
+
+def memorization_table(
+    run: "Run", keep: float | None = None, *, outcome: Outcome = "correct", estimator: str = "plain"
+) -> Table:
+    """The table of `Run.memorization`."""
+    check_estimator(run, estimator)
+    of, recorded = (run.trials, run.info.kinds), outcomes(run, "train", outcome)
+    found: Memorization | RealMemorization
+    if estimator == "adjusted":
+        found = adjusted_memorization(*of, run.label_codes[0], keep, outcome=recorded, memory=run.memory)
+    else:
+        found = memorization(*of, keep) if recorded is None else real_memorization(*of, recorded, keep)
+    arms = ("accuracy_in", "accuracy_out") if isinstance(found, Memorization) else ("mean_in", "mean_out")
+    names = ("stderr", "lower", "upper", *arms, "trials_in", "trials_out")
+    own = {"memorization": found.value, **{name: getattr(found, name) for name in names}}
+    return Table({**_who(run), **own})
 
 
 def values(
-    run: Run,
+    run: "Run",
     kind: Literal["banzhaf", "shapley"] = "banzhaf",
     *,
     test: Any = None,
-    outcome: str | np.ndarray = "correct",
+    outcome: Outcome = "correct",
     empty: float | None = None,
 ) -> "pd.DataFrame":
     """One row per training example: its Banzhaf or Shapley value for a test set, with its error.
@@ -61,24 +88,22 @@ def values(
     training, which Shapley values need: that of a guess among the classes where the outcome is right and wrong; without
     it they start at the smallest subset. `attrs["target"]` of the table says what was estimated.
     """
-    import pandas as pd
-
-    columns, target = value_columns(run, kind, test=test, outcome=outcome, empty=empty)
-    table = pd.DataFrame(columns)
-    table.attrs = {"target": target}
-    return table
+    return value_table(run, kind, test=test, outcome=outcome, empty=empty).frame()
 
 
-def value_columns(
-    run: Run, kind: str, *, test: Any = None, outcome: str | np.ndarray = "correct", empty: float | None = None
-) -> tuple[dict[str, np.ndarray], str]:
-    """The columns of `values`, and a sentence that says what they estimate."""
+def value_table(
+    run: "Run", kind: str, *, test: Any = None, outcome: Outcome = "correct", empty: float | None = None
+) -> Table:
+    """The table of `values`; its note `target` says what they estimate."""
     if kind not in ("banzhaf", "shapley"):
         raise InputError(f"The 'kind' of value must be 'banzhaf' or 'shapley'. Got {kind!r} instead.")
     plan = run.info.plan or {}
     grouped = "groups" in (plan.get("options") or {})
-    others, drawn = ("other groups", run.group_trials()) if grouped else ("others", run.trials)
-    found: Values
+    drawn, others, who = run.trials, "others", _who(run)
+    if grouped:
+        codes, names = run.store.groups()
+        drawn, others = group_trials(drawn, codes, run.memory), "other groups"
+        who = {"group": np.array(names), "size": np.bincount(codes, minlength=len(names))}
     if kind == "banzhaf":
         if plan.get("design") != "bernoulli" or 0.5 not in plan.get("keep", ()):
             gives_shapley = plan.get("design") == "uniform"
@@ -89,7 +114,7 @@ def value_columns(
         if empty is not None:
             raise InputError("Banzhaf values have no use for 'empty'; leave it out.")
         trials = arms(drawn, run.info.kinds, 0.5).in_trials
-        found = banzhaf_values(trials, _utility(run, trials, outcome, test))
+        found = banzhaf_values(trials, mean_utility(trials, _outcomes(run, trials, outcome), test))
         target = f"Banzhaf value: mean contribution to a subset of the {others}, all equally likely"
     else:
         if plan.get("design") != "uniform":
@@ -100,7 +125,8 @@ def value_columns(
         trials, smallest = drawn, int(plan["options"]["smallest"])
         if empty is None and smallest == 1 and isinstance(outcome, str) and outcome == "correct":
             empty = 1 / len(run.classes)
-        found = shapley_values(trials, _utility(run, trials, outcome, test), smallest=smallest, empty=empty)
+        utility = mean_utility(trials, _outcomes(run, trials, outcome), test)
+        found = shapley_values(trials, utility, smallest=smallest, empty=empty)
         target = (
             f"Shapley value{' of groups' if grouped else ''}, where no training at all is worth {empty:g}"
             if empty is not None
@@ -114,64 +140,76 @@ def value_columns(
             MemfluenceWarning,
             stacklevel=3,
         )
-    return {**(_groups(run) if grouped else _who(run)), **_errors("value", found)}, target
+    return Table({**who, **_errors("value", found)}, {"target": target})
 
 
-def c_scores(run: Run) -> "pd.DataFrame":
+def c_scores(run: "Run") -> "pd.DataFrame":
     """One row per training example: held-out accuracy, its mean over the run's keep fractions, and each of them.
 
     With one fraction it is `accuracy_out` of `Run.memorization`, which is also known as Data-OOB.
     """
-    import pandas as pd
-
-    return pd.DataFrame(c_score_columns(run))
+    return c_score_table(run).frame()
 
 
-def c_score_columns(run: Run) -> dict[str, np.ndarray]:
-    """The columns of `c_scores`."""
+def c_score_table(run: "Run") -> Table:
+    """The table of `c_scores`."""
     found = estimate_c_scores(run.trials, run.info.kinds)
     names = ["" if keep is None else f"_{keep:g}" for keep in found.keep]
-    return {
+    columns = {
         **_who(run),
         "c_score": found.value,
         "stderr": found.stderr,
         **{f"accuracy_out{name}": row for name, row in zip(names, found.accuracy_out)},
         **{f"trials_out{name}": row for name, row in zip(names, found.trials_out)},
     }
+    return Table(columns)
 
 
-def datamodels(run: Run, test: Any, *, outcome: Outcome = None, keep: float | None = None) -> Datamodels:
+def group_influence_table(run: "Run", keep: float | None = None) -> Table:
+    """The influence of every group on every test example."""
+    names, n_test = np.array(run.store.groups()[1]), run.info.n_test
+    run.memory.check_matrix(len(names), n_test, 12 * 8 + names.itemsize)
+    found = run.group_influence(keep).block_with_errors()  # (groups, n_test) each
+    columns = {
+        "group": np.repeat(names, n_test),
+        "test_index": np.tile(np.arange(n_test), len(names)),
+        "influence": found.value.ravel(),
+        "stderr": found.stderr.ravel(),
+        "lower": found.lower.ravel(),
+        "upper": found.upper.ravel(),
+    }
+    return Table(columns)
+
+
+def datamodels(run: "Run", test: Any, *, outcome: Outcome | None = None, keep: float | None = None) -> Datamodels:
     """Sparse linear models from masks to the outcomes of chosen test examples, judged on trials held out.
 
     About a second for each test example with a thousand training examples and as many trials.
     """
     chosen = chosen_tests(run.info.n_test, test)
     trials = arms(run.trials, run.info.kinds, keep).in_trials
-    return fit_datamodels(trials, _outcomes(run, trials, outcome, chosen), chosen, run.memory)
+    return fit_datamodels(trials, _finest_outcomes(run, trials, outcome, chosen), chosen, run.memory)
 
 
-def profile(run: Run, test: int, *, outcome: str | np.ndarray = "correct", keep: float | None = None) -> "pd.DataFrame":
+def profile(run: "Run", test: int, *, outcome: Outcome = "correct", keep: float | None = None) -> "pd.DataFrame":
     """All influences on one test example, from the most helpful training example to the most harmful, with errors."""
-    import pandas as pd
-
-    return pd.DataFrame(profile_columns(run, test, outcome=outcome, keep=keep))
+    return profile_table(run, test, outcome=outcome, keep=keep).frame()
 
 
-def profile_columns(
-    run: Run, test: int, *, outcome: str | np.ndarray = "correct", keep: float | None = None
-) -> dict[str, np.ndarray]:
-    """The columns of `profile`."""
-    found = _profile_estimates(run, outcome, keep).block_with_errors(test=chosen_tests(run.info.n_test, [test]))
+def profile_table(run: "Run", test: int, *, outcome: Outcome = "correct", keep: float | None = None) -> Table:
+    """The table of `profile`."""
+    one = chosen_tests(run.info.n_test, [test])
+    found = _profile_estimates(run, outcome, keep).block_with_errors(test=one)
     flat = Difference(*(part[:, 0] for part in (found.value, found.stderr, found.lower, found.upper)))
     order = np.argsort(-flat.value, kind="stable")  # NaN last
-    return {name: column[order] for name, column in {**_who(run), **_errors("influence", flat)}.items()}
+    return Table({**_who(run), **_errors("influence", flat)}).take(order)
 
 
 def clear_by_chance(
-    run: Run,
+    run: "Run",
     test: int,
     *,
-    outcome: str | np.ndarray = "correct",
+    outcome: Outcome = "correct",
     keep: float | None = None,
     permutations: int = 20,
     seed: int = 0,
@@ -189,20 +227,20 @@ def clear_by_chance(
     return {"helpful": helpful / permutations, "harmful": harmful / permutations}
 
 
-def _profile_estimates(run: Run, outcome: str | np.ndarray, keep: float | None) -> Influence | RealInfluence:
-    if isinstance(outcome, str) and outcome == "correct":
+def _profile_estimates(run: "Run", outcome: Outcome, keep: float | None) -> Influence | RealInfluence:
+    found = outcomes(run, "test", outcome)
+    if found is None:
         return run.influence_estimates(keep)
-    recorded = recorded_outcome(run.store, run.trials, outcome, "test", run.memory)
-    return real_influence(run.trials, run.info.kinds, recorded, keep, memory=run.memory)
+    return real_influence(run.trials, run.info.kinds, found, keep, memory=run.memory)
 
 
 def judge(
-    run: Run,
+    run: "Run",
     scores: "Mapping[str, np.ndarray | str | Path] | np.ndarray | str | Path",
     *,
     trials: tuple[int | None, int | None] | None = None,
     test: Any = None,
-    outcome: Outcome = None,
+    outcome: Outcome | None = None,
     keep: float | None = None,
 ) -> Judgement:
     """Judge attribution scores (n_train, n_test), or several by name, by trials that they did not use.
@@ -224,7 +262,7 @@ def judge(
     if trials is not None:
         start, stop = (trials[0] or 0), (np.inf if trials[1] is None else trials[1])
         judging = judging.select((judging.numbers >= start) & (judging.numbers < stop))
-    return judge_scores(judging, _outcomes(run, judging, outcome, chosen), matrices, memory=run.memory)
+    return judge_scores(judging, _finest_outcomes(run, judging, outcome, chosen), matrices, memory=run.memory)
 
 
 def read_scores(path: Path) -> np.ndarray:
@@ -240,49 +278,67 @@ def read_scores(path: Path) -> np.ndarray:
         return file.read(name)
 
 
-def chosen_outcome(run: Run, outcome: Outcome) -> str:
-    """The name of an outcome; the finest that the run records where none is given."""
-    if outcome is None:
-        return next((name for name in ("margin", "logit") if name in run.info.record), "correct")
-    return outcome if isinstance(outcome, str) else "given"
+def finest_outcome(run: "Run") -> str:
+    """The name of the finest outcome that the run records."""
+    return next((name for name in ("margin", "logit") if name in run.info.record), "correct")
 
 
-def _outcomes(run: Run, trials: Trials, outcome: Outcome, test: np.ndarray) -> np.ndarray:
-    """Outcomes (trials, tests) of some of the run's trials and test examples."""
+def _finest_outcomes(run: "Run", trials: Trials, outcome: Outcome | None, test: np.ndarray) -> np.ndarray:
+    """Outcomes (trials, tests) of some of the run's trials and test examples, the finest where none is named."""
     run.memory.check(8 * len(trials) * len(test), "the outcomes of these test examples", "fewer of them (--test)")
-    found = _recorded(run, trials, chosen_outcome(run, outcome) if outcome is None else outcome)
+    found = _outcomes(run, trials, finest_outcome(run) if outcome is None else outcome)
     return unpack(trials.test_correct, trials.n_test)[:, test] if found is None else found[:, test]
 
 
-def _utility(run: Run, trials: Trials, outcome: str | np.ndarray, test: Any) -> np.ndarray:
-    return mean_utility(trials, _recorded(run, trials, outcome), test)
-
-
-def _recorded(run: Run, trials: Trials, outcome: str | np.ndarray) -> np.ndarray | None:
+def _outcomes(run: "Run", trials: Trials, outcome: Outcome) -> np.ndarray | None:
     """Real-valued outcomes (trials, n_test) of some of the run's trials; None for right and wrong."""
-    if isinstance(outcome, str) and outcome == "correct":
-        return None
-    found = recorded_outcome(run.store, run.trials, outcome, "test", run.memory)
-    if found.shape != (len(run.trials), run.info.n_test):
-        shape = len(run.trials), run.info.n_test
-        raise InputError(f"The outcomes must have the shape (trials, n_test) = {shape}. Got {found.shape}.")
-    return np.asarray(found[np.searchsorted(run.trials.numbers, trials.numbers)])
+    found = outcomes(run, "test", outcome)
+    return None if found is None else found[np.searchsorted(run.trials.numbers, trials.numbers)]
 
 
-def _who(run: Run) -> dict[str, np.ndarray]:
-    return {"index": np.arange(run.info.n_train), "label": run.classes[run.label_codes[0]]}
+def outcomes(run: "Run", split: str, outcome: Outcome, memory: Memory | None = None) -> np.ndarray | None:
+    """Real-valued outcomes (trials, n) of all the run's trials; None for right and wrong, which are counted as bits."""
+    if isinstance(outcome, str):
+        if outcome == "correct":
+            return None
+        if outcome == "smoothed":
+            raise InputError(
+                "The outcome 'smoothed' was removed, since its bias can be many times the error of 'correct';"
+                " choose 'margin', or 'correct' with the estimator 'adjusted'."
+            )
+        if outcome not in ("margin", "logit"):
+            raise InputError(f"The 'outcome' must be correct, margin, logit or an array. Got {outcome!r} instead.")
+        return run.recorded(f"{split}_{outcome}", memory=memory)
+    found, shape = np.asarray(outcome), (len(run.trials), run.info.n_train if split == "train" else run.info.n_test)
+    if found.shape != shape:
+        raise InputError(f"The outcomes must have the shape (trials, n_{split}) = {shape}. Got {found.shape}.")
+    return found
 
 
-def _groups(run: Run) -> dict[str, np.ndarray]:
-    codes, names = run.store.groups()
-    return {"group": np.array(names), "size": np.bincount(codes, minlength=len(names))}
+def check_estimator(run: "Run", estimator: str) -> None:
+    if estimator == "shrunk":
+        raise InputError(
+            "The estimator 'shrunk' was removed, since its error on strong pairs is up to four times that of 'plain';"
+            " choose 'adjusted'."
+        )
+    if estimator not in ESTIMATORS:
+        raise InputError(f"The 'estimator' must be one of {', '.join(ESTIMATORS)}. Got {estimator!r} instead.")
+    if estimator == "adjusted" and "groups" in (run.info.plan or {}).get("options", {}):
+        raise InputError(
+            "The adjusted estimator needs examples that are kept independently of each other, but this run's are in"
+            " groups; leave out the estimator."
+        )
+
+
+def _who(run: "Run") -> dict[str, np.ndarray]:
+    return {"index": np.arange(run.info.n_train), "label": run.labels[0]}
 
 
 def _errors(name: str, found: Values | Difference) -> dict[str, np.ndarray]:
     return {name: found.value, "stderr": found.stderr, "lower": found.lower, "upper": found.upper}
 
 
-def _design(run: Run) -> str:
+def _design(run: "Run") -> str:
     plan = run.info.plan
     if plan is None or "design" not in plan:
         return "trials made elsewhere"
