@@ -75,11 +75,11 @@ def made_up(folder: Path, n_train: int) -> Run:
         train_labels=labels[0],
         test_labels=labels[1],
     )
-    from memfluence.exchange.importing import import_trials
+    from memfluence.exchange import import_trials
 
     pictures = [rng.integers(0, 256, (n, 32, 32, 3), dtype=np.uint8) for n in (n_train, n_test)]
     data = from_arrays(pictures[0], labels[0], pictures[1], labels[1])
-    return Run(import_trials([file], folder / "run", None).store, data)
+    return Run(import_trials([file], folder / "run").store, data)
 
 
 def opened(browser: Any, url: str, repeats: int) -> dict[str, float]:

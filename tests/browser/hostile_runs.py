@@ -28,7 +28,7 @@ def run_of(directory: Path, n_train: int, n_test: int, classes: list[str], trial
         train_labels=codes[0],
         test_labels=codes[1],
     )
-    store = import_trials([file], directory / "run", Labels(*codes, "labels of a test", None)).store
+    store = import_trials([file], directory / "run", labels=Labels(*codes, "labels of a test", None)).store
     return Run(store), *codes
 
 

@@ -40,7 +40,7 @@ def make_run(
     _, y_train, _, y_test = dataset(train_labels)
     file = directory / "trials.npz"
     np.savez(file, **(arrays(trials) | changes), train_labels=y_train, test_labels=y_test)  # type: ignore[arg-type]
-    return Run(import_trials([file], directory / "run", Labels(y_train, y_test, "arrays", None)).store)
+    return Run(import_trials([file], directory / "run", labels=Labels(y_train, y_test, "arrays", None)).store)
 
 
 def trials_of(masks: np.ndarray, test_correct: np.ndarray) -> Trials:

@@ -41,4 +41,4 @@ def written(
     outcomes = {"train_correct": train_correct, "test_correct": test_correct}
     np.savez(directory / "trials.npz", mask=mask, **outcomes, **labels)  # type: ignore[arg-type]
     names = Labels(train_labels, test_labels, "arrays", None)
-    return Run(import_trials([directory / "trials.npz"], directory / "run", names).store)
+    return Run(import_trials([directory / "trials.npz"], directory / "run", labels=names).store)

@@ -39,4 +39,4 @@ def make_run(
     directory.mkdir(parents=True, exist_ok=True)
     np.savez(file, **arrays, train_labels=train, test_labels=test)
     labels = None if name is None else Labels(train, test, name, fingerprint)
-    return Run(import_trials([file], directory / "run", labels).store)
+    return Run(import_trials([file], directory / "run", labels=labels).store)

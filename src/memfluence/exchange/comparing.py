@@ -1,23 +1,24 @@
 """`compare`: two results, each a run, a published file or a table of ours, or the summary of one alone."""
 
 import warnings
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError
-from memfluence.exchange._agreeing import influence_curve, influence_of, memorization_curve, pair_set
 from memfluence.exchange.finding_again import FoundAgain, found_again
 from memfluence.exchange.published import Published, read_published
-from memfluence.findings.agreement import Agreement
+from memfluence.findings.agreement import INFLUENCE, MEMORIZATION, Agreement, Part, agreement, influence_agreement
 from memfluence.runs import Run, open_run
 from memfluence.store import RUN_FILE, locate, other_inputs
 
 __all__ = ["Comparison", "compare", "compared"]
 
 DEFAULT_INFL = 0.15  # at which pairs are selected, and lists of them cut
+Side = Run | Published
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,11 +75,11 @@ def compared(
     values = [_memorization(side, keep) for side in (left, right)]
     both, curves = None, {}
     if values[0] is not None and values[1] is not None:
-        document["memorization"] = _agreement(values[0], values[1], mem)
+        document["memorization"] = _memorization_document(values[0], values[1], mem)
         known = np.isfinite(values[0]) & np.isfinite(values[1])
         both = values[0][known], values[1][known]
-        curves["memorization"] = memorization_curve(*both)
-    pairs = [pair_set(side, mem, infl, keep, memory) for side in (left, right)]
+        curves["memorization"] = agreement([Part(*both, np.True_, np.True_)], MEMORIZATION)
+    pairs = [_pair_set(side, mem, infl, keep, memory) for side in (left, right)]
     scattered = again = None
     if pairs[0] is not None and pairs[1] is not None:
         shared, either = pairs[0] & pairs[1], pairs[0] | pairs[1]
@@ -88,7 +89,7 @@ def compared(
             "shared": len(shared),
             "jaccard": len(shared) / len(either) if either else None,
         }
-        if (curve := influence_curve(left, right, (pairs[0], pairs[1]), mem, infl, keep, memory)) is not None:
+        if (curve := _influence_curve(left, right, (pairs[0], pairs[1]), mem, infl, keep, memory)) is not None:
             curves["influence"] = curve
         scattered = _scattered(left, right, either, keep, memory)
     if isinstance(left, Run) and isinstance(right, Published) and right.train_index is not None:
@@ -100,7 +101,7 @@ def compared(
     return Comparison(document, both, scattered, curves, again)
 
 
-def _operand(given: Run | Path | str) -> Run | Published:
+def _operand(given: Run | Path | str) -> Side:
     if isinstance(given, Run):
         return given
     path = locate(given)
@@ -109,7 +110,7 @@ def _operand(given: Run | Path | str) -> Run | Published:
     return open_run(path)
 
 
-def _selected(side: Run | Published, first: Run | Published, mem: float, infl: float) -> Run | Published:
+def _selected(side: Side, first: Side, mem: float, infl: float) -> Side:
     """Of a list of pairs those at or above the thresholds and, beside a run, those of one class, as the run's are."""
     if isinstance(side, Run) or side.train_index is None or side.test_index is None or side.influence is None:
         return side
@@ -137,7 +138,7 @@ def _score_summary(published: Published, mem: float) -> dict[str, Any]:
     return {"n_train": len(published.memorization), "memorized": int((published.memorization >= mem).sum())}
 
 
-def _check_same_data(left: Run | Published, right: Run | Published) -> None:
+def _check_same_data(left: Side, right: Side) -> None:
     """Labels, where both sides have them, must agree: a wrong order of the examples would go unnoticed otherwise."""
     sizes = [_n_train(side) for side in (left, right)]
     if None not in sizes and sizes[0] != sizes[1]:
@@ -159,7 +160,7 @@ def _check_same_data(left: Run | Published, right: Run | Published) -> None:
             _check_pairs(side, other, other.train_index, other.test_index)
 
 
-def _check_pairs(side: Run | Published, pairs: Published, train: np.ndarray, test: np.ndarray) -> None:
+def _check_pairs(side: Side, pairs: Published, train: np.ndarray, test: np.ndarray) -> None:
     """The examples that a file pairs are there, and of the class that it says: of one class where it says none."""
     sizes = (side.info.n_train, side.info.n_test) if isinstance(side, Run) else (_n_train(side), None)
     for size, index in zip(sizes, (train, test)):
@@ -178,7 +179,7 @@ def _check_pairs(side: Run | Published, pairs: Published, train: np.ndarray, tes
         )
 
 
-def _known_labels(side: Run | Published, train: np.ndarray) -> np.ndarray | None:
+def _known_labels(side: Side, train: np.ndarray) -> np.ndarray | None:
     """What a side says of the labels of some training examples, as text; None where it does not know them all."""
     labels = _labels(side)[0]
     if labels is not None:
@@ -189,34 +190,131 @@ def _known_labels(side: Run | Published, train: np.ndarray) -> np.ndarray | None
     return np.array([there[i] for i in train.tolist()]) if set(train.tolist()) <= set(there) else None
 
 
-def _labels(side: Run | Published) -> tuple[np.ndarray | None, np.ndarray | None]:
+def _labels(side: Side) -> tuple[np.ndarray | None, np.ndarray | None]:
     if isinstance(side, Run):
         return side.classes[side.label_codes[0]], side.classes[side.label_codes[1]]
     return side.train_labels, side.test_labels
 
 
-def _n_train(side: Run | Published) -> int | None:
+def _n_train(side: Side) -> int | None:
     if isinstance(side, Run):
         return side.info.n_train
     return None if side.memorization is None else len(side.memorization)
 
 
-def _memorization(side: Run | Published, keep: float | None) -> np.ndarray | None:
+def _memorization(side: Side, keep: float | None) -> np.ndarray | None:
     return side.estimate_memorization(keep).value if isinstance(side, Run) else side.memorization
 
 
 def _scattered(
-    left: Run | Published,
-    right: Run | Published,
+    left: Side,
+    right: Side,
     pairs: set[tuple[int, int]],
     keep: float | None,
     memory: str | int | None,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Both sides' influence of pairs, of those that both give a value."""
     train, test = (np.array([pair[k] for pair in sorted(pairs)], dtype=np.int64) for k in (0, 1))
-    values = [influence_of(side, train, test, keep, memory) for side in (left, right)]
+    values = [_influence_of(side, train, test, keep, memory) for side in (left, right)]
     known = np.isfinite(values[0]) & np.isfinite(values[1])
     return (values[0][known], values[1][known]) if known.any() else None
+
+
+def _influence_curve(
+    left: Side,
+    right: Side,
+    pairs: Sequence[set[tuple[int, int]]],  # that each side selects at `mem` and `infl`
+    mem: float,
+    infl: float,
+    keep: float | None,
+    memory: str | int | None,
+) -> Agreement | None:
+    """How two sides agree on pairs of one class; None where a file does not say enough.
+
+    A file of pairs knows nothing below the threshold it was cut at, taken to be `infl`, and has no influence of other
+    pairs: thresholds begin there, and the average difference is NaN.
+    """
+    if any(isinstance(side, Published) and side.train_index is not None for side in (left, right)):
+        return _with_pairs(left, right, pairs, infl, keep, memory)
+    if isinstance(left, Run) and isinstance(right, Run):
+        memorized = [side.estimate_memorization(keep).value >= mem for side in (left, right)]
+        estimates = [side.influence_estimates(keep, memory=memory) for side in (left, right)]
+        return influence_agreement(
+            estimates[0], estimates[1], (memorized[0], memorized[1]), *left.label_codes, INFLUENCE
+        )
+    if isinstance(left, Run) and isinstance(right, Published):
+        return agreement(_blocks(left, right, mem, keep, memory), INFLUENCE)
+    return None
+
+
+def _blocks(run: Run, published: Published, mem: float, keep: float | None, memory: str | int | None) -> Iterator[Part]:
+    estimates = run.influence_estimates(keep, memory=memory)
+    ours, theirs = run.estimate_memorization(keep).value >= mem, np.asarray(published.memorization) >= mem
+    for train, test, values in published.blocks:
+        yield Part(estimates.block(train, test), values, ours[train, None], theirs[train, None])
+
+
+def _with_pairs(
+    left: Side,
+    right: Side,
+    pairs: Sequence[set[tuple[int, int]]],
+    infl: float,
+    keep: float | None,
+    memory: str | int | None,
+) -> Agreement:
+    levels = np.union1d(INFLUENCE[infl < INFLUENCE], [infl])
+    either = sorted(pairs[0] | pairs[1])
+    train, test = (np.array([pair[k] for pair in either], dtype=np.int64) for k in (0, 1))
+    may = [np.array([pair in side for pair in either], dtype=bool) for side in pairs]
+    first, second = (
+        np.where(selected, _influence_of(side, train, test, keep, memory), -1.0)
+        for side, selected in zip((left, right), may)
+    )
+    found = agreement([Part(first, second, may[0], may[1])], levels)
+    return replace(found, difference=np.full(len(levels), np.nan))
+
+
+def _pair_set(
+    side: Side, mem: float, infl: float, keep: float | None, memory: str | int | None
+) -> set[tuple[int, int]] | None:
+    """The pairs that a side selects; None where a file does not say."""
+    if isinstance(side, Run):
+        found = side.find_pairs(mem, infl, keep=keep, permutations=0, memory=memory)
+        return set(zip(found.train_index.tolist(), found.test_index.tolist()))
+    if side.train_index is not None and side.test_index is not None:
+        return set(zip(side.train_index.tolist(), side.test_index.tolist()))  # those that `comparing` left in it
+    if side.memorization is None or not side.blocks:
+        return None
+    pairs: set[tuple[int, int]] = set()
+    for train, test, values in side.blocks:
+        hits = np.nonzero((values >= infl) & (side.memorization[train] >= mem)[:, None])
+        pairs.update(zip(train[hits[0]].tolist(), test[hits[1]].tolist()))
+    return pairs
+
+
+def _influence_of(
+    side: Side, train: np.ndarray, test: np.ndarray, keep: float | None, memory: str | int | None
+) -> np.ndarray:
+    """The influence of some pairs; NaN where a file does not say."""
+    if isinstance(side, Run):
+        return side.influence_estimates(keep, memory=memory).at(train, test).value
+    values = np.full(len(train), np.nan)
+    if side.train_index is not None and side.test_index is not None and side.influence is not None:
+        known = dict(zip(zip(side.train_index.tolist(), side.test_index.tolist()), side.influence.tolist()))
+        return np.array([known.get(pair, np.nan) for pair in zip(train.tolist(), test.tolist())], dtype=float)
+    for rows, columns, block in side.blocks:
+        row, column = (_places(have, wanted) for have, wanted in ((rows, train), (columns, test)))
+        here = (row >= 0) & (column >= 0)
+        values[here] = block[row[here], column[here]]
+    return values
+
+
+def _places(have: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Where each wanted index stands in `have`; -1 where it does not."""
+    size = 1 + max(int(have.max(initial=-1)), int(wanted.max(initial=-1)))
+    place = np.full(size, -1)
+    place[have] = np.arange(len(have))
+    return np.asarray(place[wanted])
 
 
 def _curve_document(curve: Agreement) -> dict[str, list[float | None]]:
@@ -227,7 +325,7 @@ def _curve_document(curve: Agreement) -> dict[str, list[float | None]]:
     }
 
 
-def _agreement(first: np.ndarray, second: np.ndarray, mem: float) -> dict[str, Any]:
+def _memorization_document(first: np.ndarray, second: np.ndarray, mem: float) -> dict[str, Any]:
     from scipy.stats import spearmanr
 
     known = np.isfinite(first) & np.isfinite(second)

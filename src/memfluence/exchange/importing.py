@@ -1,27 +1,28 @@
-"""`import`: trials made elsewhere become a run, or join one.
+"""Import: trials made elsewhere become a run, or join one.
 
 Into an existing run it appends: a trial that is there already is dropped, two different records of one trial are
 refused, and so is a file of other data or of another plan. Nothing is written unless all files pass.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from memfluence.errors import InputError, RunMismatchError
-from memfluence.exchange._numbering import number_trials
+from memfluence.datasets import load
+from memfluence.errors import InputError, RunMismatchError, StoreError
 from memfluence.exchange.trials_file import (
     TrialsFile,
     read_release_folder,
     read_trials_file,
     release_folders,
 )
-from memfluence.records import EXTRA_COLUMNS, Kind, digest
-from memfluence.store._places import place_of
-from memfluence.store.locations import Location
-from memfluence.store.run_file import FORMAT, RUN_FILE, RunInfo, info_from_json, segment_columns
+from memfluence.records import EXTRA_COLUMNS, Kind, Outcome, digest
+from memfluence.store.bits import pack
+from memfluence.store.locations import Location, locate
+from memfluence.store.run_file import FORMAT, RunInfo, info_from_json, is_run, segment_columns
 from memfluence.store.store import TrialStore
 
 __all__ = ["Imported", "Labels", "import_trials"]
@@ -47,20 +48,30 @@ class Imported:
     already_there: int
 
 
-def import_trials(paths: Iterable[Path], out: Location, labels: Labels | None = None) -> Imported:
-    """Read all files, check that they belong together and to `out`, then write what `out` lacks."""
-    given = [[_with_labels(file, labels) for file in _read(path)] for path in paths]
+def import_trials(
+    paths: Iterable[str | Path], out: str | Location, *, dataset: str | None = None, labels: Labels | None = None
+) -> Imported:
+    """Make a run of trials files (or folders of the authors' release), or join them to the run at `out`.
+
+    `dataset` names the data they are about, or `labels` gives their labels: one of them is needed where a file has no
+    labels, and `dataset` lets a report show the examples. All files are read and checked before anything is written.
+    """
+    out = locate(out)
+    if dataset is not None:
+        data = load(dataset)
+        labels = Labels(data.labels("train"), data.labels("test"), data.name, data.fingerprint, data.class_names)
+    given = [[_with_labels(file, labels) for file in _read(Path(path))] for path in paths]
     files = [file for part in given for file in part]
     if not files:
         raise InputError("No trials files were given; name at least one.")
-    existing = TrialStore.open(out) if place_of(out).is_file(out / RUN_FILE) else None
+    existing = TrialStore.open(out) if is_run(out) else None
     info, y_train, y_test = _info_for(files, labels)
     if existing is not None:
         described = any(file.run is not None for file in files)
         info = _check_joins(existing, info, described, y_train, y_test)
         y_train, y_test = existing.labels()  # the same labels, perhaps among more classes
     _check_rows(files, info, out)
-    outcomes, already_there = number_trials(given, existing)
+    outcomes, already_there = _number_trials(given, existing)
     info = replace(info, trials=max([info.trials, *(outcome.trial + 1 for outcome in outcomes)]))
     groups = next((file.groups for file in files if file.groups is not None), None)
     store = existing or TrialStore.create(out, info, y_train, y_test, groups=groups)
@@ -255,3 +266,66 @@ def _check_rows(files: Sequence[TrialsFile], info: RunInfo, out: Location) -> No
                     f"{file.source}: {name!r} must hold class codes from 0 to {n_classes - 1}, or {n_classes} for"
                     f" none of the classes. Got {file.extras[name].max()} instead."
                 )
+
+
+def _number_trials(given: Sequence[Sequence[TrialsFile]], existing: TrialStore | None) -> tuple[list[Outcome], int]:
+    """Outcomes that the run lacks, each with its number, and how many were there already.
+
+    Trials without a number are told apart by their content. Those that were given together (one file, or all folders
+    of a release) are all different trials, so equal ones are kept: of each content, only as many are there already as
+    the run has.
+    """
+    records = {} if existing is None else dict(_records_of(existing))
+    copies = Counter(records.values())
+    outcomes: list[Outcome] = []
+    already_there = 0
+    for together in given:
+        unmatched = Counter(copies)  # of what was there before these files
+        for file in together:
+            for row, content in enumerate(_contents(file.kinds, file.mask, file.train_correct, file.test_correct)):
+                number = len(records) if file.trial is None else int(file.trial[row])
+                if file.trial is None:
+                    is_there = unmatched[content] > 0
+                    unmatched[content] -= is_there
+                    while number in records:
+                        number += 1
+                else:
+                    is_there = records.get(number) == content
+                if is_there:
+                    already_there += 1
+                    continue
+                if number in records:
+                    raise StoreError(
+                        f"{file.source} has another record of trial {number} than the run;"
+                        " find out which one is right before joining them. Nothing was written."
+                    )
+                records[number] = content
+                copies[content] += 1
+                outcomes.append(_outcome(file, row, number))
+    return outcomes, already_there
+
+
+def _records_of(store: TrialStore) -> Iterator[tuple[int, bytes]]:
+    trials, _ = store.read()
+    for row, number in enumerate(trials.numbers.tolist()):
+        columns = (trials.kinds, trials.mask, trials.train_correct, trials.test_correct)
+        yield number, b"".join(column[row].tobytes() for column in columns)
+
+
+def _contents(kinds: np.ndarray, *bits: np.ndarray) -> Iterator[bytes]:
+    """What distinguishes the rows of a file, as `_records_of` gives it."""
+    columns = [kinds, *map(pack, bits)]
+    for row in range(len(kinds)):
+        yield b"".join(column[row].tobytes() for column in columns)
+
+
+def _outcome(file: TrialsFile, row: int, number: int) -> Outcome:
+    return Outcome(
+        trial=number,
+        kind=int(file.kinds[row]),
+        mask=file.mask[row],
+        train_correct=file.train_correct[row],
+        test_correct=file.test_correct[row],
+        extras={name: values[row] for name, values in file.extras.items()},
+        device="imported",
+    )

@@ -8,21 +8,29 @@ We write influence in float64, in which the thresholds are applied: rounded to f
 equal to it, and the file would select other pairs than the run. Files are read in the type that they have.
 """
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from memfluence.errors import InputError
+from memfluence.errors import InputError, one_line
 from memfluence.estimators import class_members
-from memfluence.exchange._own_tables import TABLES, as_estimates, read_own_table
 from memfluence.findings.pairs import summary_of
 from memfluence.npzfiles import NpzFile, npz_bytes, open_npz
 from memfluence.runs import Run
-from memfluence.store import write_whole
+from memfluence.runs.table import from_cell
+from memfluence.store import read_columns, write_whole
 
 __all__ = ["Published", "export_published", "read_published"]
+
+_SCORES = ("index", "label", "memorization")  # columns that a table of scores has, among others
+_PAIRS = ("train_index", "test_index", "label", "influence", "memorization")
+_MAY_LACK = ("memorization",)  # no estimate: all trials kept the example, or none did
+_LARGEST = 1e100
+_KINDS = {"label": ("fiubU", "labels"), "influence": ("fiu", "numbers"), "memorization": ("fiu", "numbers")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,9 +65,9 @@ def read_published(path: Path) -> Published:
     """Read and check a file, in the authors' layout or a table of ours: its indices and shapes fit together."""
     if not path.is_file():
         raise InputError(f"There is no run or file {path}; give a run's directory, a published .npz or a table.")
-    if path.suffix.lower() in TABLES and (columns := read_own_table(path)):
+    if path.suffix.lower() in _READERS and (columns := _read_own_table(path)):
         return _of_pairs(columns, path) if "influence" in columns else _of_scores(columns, path)
-    if path.suffix.lower() != ".npz" and path.suffix.lower() in TABLES:
+    if path.suffix.lower() != ".npz" and path.suffix.lower() in _READERS:
         raise InputError(
             f"{path} is no table of scores or pairs, with the columns that 'memfluence scores RUN --out FILE' and"
             " 'memfluence pairs RUN --out FILE' write."
@@ -150,7 +158,81 @@ def _numbers(file: NpzFile, name: str, path: Path) -> np.ndarray:
     values = file.read(name)
     if values.dtype.kind not in "fiu":
         raise InputError(f"{path}: {name!r} must hold numbers. Got {values.dtype} instead.")
-    return as_estimates(values, f"{path}: {name!r}")
+    return _as_estimates(values, f"{path}: {name!r}")
+
+
+def _read_own_table(path: Path) -> dict[str, np.ndarray]:
+    """The columns of `_PAIRS` or `_SCORES`, whichever the file has; none where it is no such table.
+
+    Indices are integers from 0 on, and labels are as their owner wrote them.
+    """
+    columns = _READERS[path.suffix.lower()](path)
+    lengths = {len(values) if values.ndim == 1 else -1 for values in columns.values()}
+    if len(lengths) > 1 or -1 in lengths:
+        raise InputError(f"{path}: its columns must be flat and equally long.")
+    for name, values in columns.items():
+        kinds, what = _KINDS.get(name, ("iu", "integers"))
+        if not len(values):
+            columns[name] = values = np.empty(0, {"iu": np.int64, "fiu": np.float64}.get(kinds, np.str_))
+        if values.dtype.kind not in kinds:
+            raise InputError(f"{path}: the column {name!r} must hold {what}. Got {values.dtype} instead.")
+        if kinds == "iu" and values.min(initial=0) < 0:
+            raise InputError(f"{path}: the column {name!r} has an index below 0.")
+        if name in ("influence", "memorization"):
+            columns[name] = _as_estimates(values, f"{path}: the column {name!r}")
+    return columns
+
+
+def _as_estimates(values: np.ndarray, what: str) -> np.ndarray:
+    """Numbers in the type that they have, but none longer than float64, in which we calculate.
+
+    Those of margins may be larger than 1, but not by so much that sums fail.
+    """
+    with np.errstate(over="ignore"):
+        doubles = values.astype(np.float64)
+    if (np.abs(doubles) > _LARGEST).any():
+        raise InputError(f"{what} has numbers beyond {_LARGEST:g}.")
+    return doubles if values.dtype.itemsize > 8 else values
+
+
+def _chosen_names(names: Sequence[str]) -> Sequence[str]:
+    return next((kind for kind in (_PAIRS, _SCORES) if set(kind) <= set(names)), ())
+
+
+def _from_npz(path: Path) -> dict[str, np.ndarray]:
+    with open_npz(path, InputError) as file:
+        return {name: file.read(name) for name in _chosen_names(file.names)}
+
+
+def _from_parquet(path: Path) -> dict[str, np.ndarray]:
+    import pyarrow as pa
+
+    try:
+        return read_columns(path, _chosen_names, may_lack=_MAY_LACK)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path} cannot be read as Parquet ({one_line(str(error))}).") from error
+
+
+def _from_csv(path: Path) -> dict[str, np.ndarray]:
+    import pandas as pd
+
+    try:
+        empty = {name: [""] for name in _MAY_LACK}
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # more cells than the header has would be lost
+            how: dict[str, Any] = {"index_col": False, "keep_default_na": False, "na_values": empty}
+            table = pd.read_csv(path, encoding="utf-8", dtype={"label": str}, **how)  # "00" is no number
+    except (ValueError, OSError, pd.errors.ParserWarning) as error:  # pandas' other errors are ValueErrors
+        raise InputError(f"{path} cannot be read as a UTF-8 CSV with a header ({one_line(str(error))}).") from error
+    found = {name: table[name].to_numpy() for name in _chosen_names(list(table.columns))}
+    return {name: values if values.dtype.kind in "fiub" else _texts(values) for name, values in found.items()}
+
+
+def _texts(cells: np.ndarray) -> np.ndarray:
+    return np.array([from_cell(str(cell)) for cell in cells.tolist()], np.str_)
+
+
+_READERS = {".csv": _from_csv, ".npz": _from_npz, ".parquet": _from_parquet}
 
 
 def export_published(

@@ -12,7 +12,7 @@ A folder of the release holds `aux_arrays.npz`: `index_train` and `index_removed
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +21,17 @@ import numpy as np
 from memfluence.errors import InputError
 from memfluence.npzfiles import npz_bytes, open_npz
 from memfluence.records import EXTRA_COLUMNS
-from memfluence.store._files import write_whole
+from memfluence.runs import Run
+from memfluence.store import unpack, write_whole
 from memfluence.store._plain_json import MOST, plain_json
 from memfluence.store.run_file import RUN_FILE
 
 __all__ = [
     "TrialsFile",
+    "export_trials",
     "read_release_folder",
     "read_trials_file",
     "release_folders",
-    "write_trials_file",
 ]
 
 RELEASE_FILE = "aux_arrays.npz"
@@ -44,7 +45,7 @@ _EXTRAS = tuple(name for names in EXTRA_COLUMNS.values() for name in names)
 
 @dataclass(frozen=True, eq=False)
 class TrialsFile:
-    """What such a file says."""
+    """The content of a trials file."""
 
     source: Path
     mask: np.ndarray  # (t, n_train) bool
@@ -101,24 +102,35 @@ def read_trials_file(path: Path) -> TrialsFile:
     )
 
 
-def write_trials_file(path: Path, file: TrialsFile) -> None:
-    """Write what `read_trials_file` reads, compressed; a file that is there stays until the new one is whole."""
-    arrays: dict[str, Any] = {
-        "mask": file.mask,
-        "train_correct": file.train_correct,
-        "test_correct": file.test_correct,
-        "train_labels": file.train_labels,
-        "test_labels": file.test_labels,
-        **file.extras,
+def export_trials(run: Run, path: str | Path) -> None:
+    """Write all trials of a run in the format that `import_trials` reads, with the run's own description.
+
+    A file that is there stays until the new one is whole.
+    """
+    target = Path(path)
+    if target.suffix != ".npz":
+        raise InputError(f"{target} must end in .npz, the format of trials files.")
+    trials, info = run.trials, run.info
+    cells = len(trials) * (2 * info.n_train + info.n_test)
+    run.memory.check((2 + 6 * len(info.record)) * cells, "all trials, unpacked", "a machine that has it")
+    arrays = {
+        "mask": unpack(trials.mask, info.n_train),
+        "train_correct": unpack(trials.train_correct, info.n_train),
+        "test_correct": unpack(trials.test_correct, info.n_test),
+        "train_labels": run.labels[0],
+        "test_labels": run.labels[1],
     }
-    for name in ("trial", "kind", "plan"):
-        if getattr(file, name) is not None:
-            arrays[name] = np.asarray(getattr(file, name))
-    if file.groups is not None:
-        arrays["group"], arrays["group_names"] = file.groups[0], np.array(file.groups[1])
-    if file.run is not None:
-        arrays["run"] = np.asarray(json.dumps(file.run, sort_keys=True))
-    write_whole(path, npz_bytes(arrays))
+    for name in info.columns:
+        if name.partition("_")[0] in ("train", "test") and name.partition("_")[2] in info.record:
+            arrays[name] = run.store.read_extra(name)[1]
+    arrays |= {"trial": trials.numbers, "kind": trials.kinds}
+    if info.plan:
+        arrays["plan"] = np.asarray(str(info.plan["digest"]))
+    if run.store.has_groups:
+        codes, names = run.store.groups()
+        arrays |= {"group": codes, "group_names": np.array(names)}
+    arrays["run"] = np.asarray(json.dumps(asdict(info), sort_keys=True))
+    write_whole(target, npz_bytes(arrays))
 
 
 def release_folders(path: Path) -> Iterator[Path]:
