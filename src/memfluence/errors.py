@@ -47,7 +47,7 @@ class MemfluenceError(Exception):
 
 
 class InputError(MemfluenceError):
-    """What the caller gave cannot be used: an option out of range, an unknown name, a missing file."""
+    """The caller gave something that cannot be used: an option out of range, an unknown name, a missing file."""
 
     exit_code = 2
 

@@ -1,4 +1,4 @@
-"""What the paper reports, as data: every number with what it is and where it stands, to be printed beside ours.
+"""The paper's numbers as data: every number with what it is and where it stands, to be printed beside ours.
 
 Feldman & Zhang (2020), "What Neural Networks Memorize and Why", arXiv:2008.03703. Curves that are only drawn there
 (Figs. 2, 7 and 8) have no numbers here but those that the text reads off. A name begins with the experiment that gives
@@ -208,7 +208,7 @@ def reported(dataset: str, name: str | None = None) -> dict[str, Reported]:
 
 
 def ours(one: Reported, result: HasNumbers) -> dict[str, Any] | None:
-    """What a result has for a number of the paper: `mean`, and `sd` or `stderr` and `n` where it gives a spread.
+    """The answer of a result to a number of the paper: `mean`, and `sd` or `stderr` and `n` where it gives a spread.
 
     None if it has nothing, is that of another experiment, or could not estimate the number.
     """

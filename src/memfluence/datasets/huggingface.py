@@ -41,7 +41,7 @@ def load_huggingface(
 
 
 def is_local(place: str) -> bool:
-    """Whether the place is a path rather than a name on the hub."""
+    """True if the place is a path rather than a name on the hub."""
     return place.startswith(("/", ".", "~")) or _is_saved(place)
 
 

@@ -166,12 +166,12 @@ class LazyImages:
 
     @property
     def nbytes(self) -> int:
-        """What all of them take when they are decoded."""
+        """The bytes that all of them take when they are decoded."""
         return int(np.prod(self.shape, dtype=np.int64))
 
     @property
     def fingerprinted(self) -> list[Any]:
-        """What stands for the content, which would take hours to read: names and sizes of the files, without their
+        """A stand-in for the content, which would take hours to read: names and sizes of the files, without their
         folders, and how they are decoded.
 
         So a file that is replaced by another of the same name and the same number of bytes goes unnoticed, and

@@ -1,4 +1,4 @@
-"""What can be an input: anything with a length whose rows can be taken."""
+"""Inputs: anything with a length whose rows can be taken."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -95,7 +95,7 @@ def first_infinite(table: Any) -> int | None:
 
 
 def is_missing(value: Any) -> bool:
-    """Whether one value is None, NaN, an infinity, or one of pandas' missing values."""
+    """True if one value is None, NaN, an infinity, or one of pandas' missing values."""
     if value is None or type(value).__name__ in {"NAType", "NaTType"}:
         return True
     return isinstance(value, float | np.floating) and not np.isfinite(value)

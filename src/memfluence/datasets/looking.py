@@ -14,7 +14,7 @@ _USUAL_RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 255.0))
 
 
 def picture_range(inputs: Any, value_range: tuple[float, float] | None) -> tuple[float, float] | None:
-    """What to show as black and as white: the value range, or a usual one that holds all inputs where it is not known.
+    """The values to show as black and as white: the value range, or a usual one that holds all inputs.
 
     Inputs that use less than a quarter of that range (digits in 0..16 of 0..255) would all look alike: they are shown
     between their lowest and their highest. Only for people: a learner must not look at examples that it does not keep.

@@ -40,7 +40,7 @@ class Source:
 
     @property
     def options(self) -> dict[str, Callable[[str], Any]]:
-        """What reads the text of each option, by its annotation in the loader's signature."""
+        """The function that reads the text of each option, by its annotation in the loader's signature."""
         found: dict[str, Callable[[str], Any]] = {}
         for function in filter(None, (self.load, self.also)):
             hints = get_type_hints(function)

@@ -1,4 +1,4 @@
-"""What a design is, and what all of them share."""
+"""The contract of a design, and what all of them share."""
 
 from collections.abc import Iterable
 from numbers import Real
@@ -11,7 +11,7 @@ __all__ = ["Design", "checked_keep", "checked_seed", "subset_size"]
 
 
 class Design(Protocol):
-    """Which examples each trial keeps.
+    """A design: the examples that each trial keeps.
 
     `trial(number)` is a function of the plan and the number alone: it does not change when the number of trials grows,
     nor with what was asked before. `tests/designs/test_designs.py` checks it for every design.
@@ -27,12 +27,12 @@ class Design(Protocol):
 
     @property
     def repeats(self) -> int:
-        """How many consecutive trials share one mask."""
+        """The number of consecutive trials that share one mask."""
         ...
 
     @property
     def limit(self) -> int | None:
-        """How many trials there are; None if there is no end."""
+        """The number of trials; None if there is no end."""
         ...
 
     def trial(self, number: int) -> Trial: ...

@@ -24,7 +24,7 @@ __all__ = ["Grouped", "Groups", "groups_from"]
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Which group each training example is in, and what the groups are called."""
+    """The group of each training example, and the names of the groups."""
 
     codes: np.ndarray  # (n_train,) int64
     names: tuple[str, ...]  # by code, in the order of the values given

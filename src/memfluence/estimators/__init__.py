@@ -1,4 +1,4 @@
-"""What trials say, with how surely: memorization and influence from exact counts, and other values of the examples.
+"""Estimates with their errors: memorization and influence from exact counts, and other values of the examples.
 
 Everything here takes `records.Trials` and the kinds of trial that the plan has. Axis order is always (train, test),
 and a positive value means that the training example helps.

@@ -1,4 +1,4 @@
-"""Which trials serve which side of the comparison.
+"""Arms: the trials that serve each side of the comparison.
 
 Every estimate is a proportion among models that kept an example (the in-arm) minus one among models that did not
 (the out-arm). Under most designs both come from the same trials. Under the lemma's the in-arm is the trials of size
@@ -41,7 +41,7 @@ class Arms:
 
     @property
     def shared(self) -> bool:
-        """Whether both arms use the same trials, so that one joint count serves both."""
+        """True if both arms use the same trials, so that one joint count serves both."""
         return self.in_trials is self.out_trials
 
     @property

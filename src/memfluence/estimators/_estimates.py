@@ -1,4 +1,4 @@
-"""What all matrices of estimates have in common: parts of them, blocks by class, the largest, those at a threshold.
+"""Matrices of estimates, and what one may ask of them: parts, blocks by class, the largest, those at a threshold.
 
 Nothing here holds the matrix: values come tile by tile from `_tiles`, on several threads, and memory grows with what
 is returned. Ties go to the lower index everywhere, and NaN is never among the largest nor at any threshold.

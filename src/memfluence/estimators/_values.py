@@ -1,4 +1,4 @@
-"""What the estimators of values share: their result, the utility of a trial, and sums over the trials that kept."""
+"""Values of training examples: their result, the utility of a trial, and sums over the trials that kept."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -79,12 +79,12 @@ def checked_utility(trials: Trials, utility: Any) -> np.ndarray:
 
 
 def kept_examples(trials: Trials) -> np.ndarray:
-    """Which examples each trial kept, (trials, n_train) float64 of 0 and 1."""
+    """The examples that each trial kept, (trials, n_train) float64 of 0 and 1."""
     return np.unpackbits(trials.mask, axis=1, count=trials.n_train, bitorder="little").astype(np.float64)
 
 
 def subset_sizes(trials: Trials) -> np.ndarray:
-    """How many examples each trial kept, (trials,)."""
+    """The number of examples that each trial kept, (trials,)."""
     ones = np.array([byte.bit_count() for byte in range(256)], dtype=np.int64)
     return np.array([ones[row].sum() for row in trials.mask], dtype=np.int64)  # row by row: little memory
 

@@ -61,7 +61,7 @@ _INTERCEPT = 100.0  # its prior variance, over that of all masks together: as go
 
 @dataclass(frozen=True)
 class Moments:
-    """What the design says of the masks: how often an example is kept, and given that another was kept or left out."""
+    """Moments of the masks: how often an example is kept, and given that another was kept or left out."""
 
     keep: float
     if_kept: float  # E[x_k | i kept], with x = z - keep
@@ -124,7 +124,7 @@ class Masks:
         return bits_at(self._mask, examples).astype(float) - self._keep
 
     def has(self, examples: np.ndarray) -> np.ndarray:
-        """Which of the examples are features, (examples,) bool."""
+        """True for the examples that are features, (examples,) bool."""
         return np.isin(examples, self._features)
 
     @cached_property

@@ -151,7 +151,7 @@ def each_tile(
 
 
 def column_counts(bits: np.ndarray, n: int, *, among: np.ndarray | None = None) -> np.ndarray:
-    """How many rows have each bit set, and set in `among` as well where it is given: (n,) int64."""
+    """The number of rows with each bit set, and set in `among` as well where it is given: (n,) int64."""
     counts = np.zeros(bits.shape[1] * 8, dtype=np.int64)
     rows_at_once, bytes_at_once = 255, 2**11  # 255 ones fit the uint8 in which they are summed; 4 MB at a time
     for start in range(0, bits.shape[1], bytes_at_once):

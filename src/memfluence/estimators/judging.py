@@ -65,7 +65,7 @@ class Mean:
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """What the trials say about one score."""
+    """The verdict of the trials on one score."""
 
     lds: Mean
     counterfactual: Mapping[int, Mean]  # by the number of examples named

@@ -217,7 +217,7 @@ def _mean(outcome: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def _rows(trials: Trials, arm: Trials) -> np.ndarray:
-    """Where the trials of an arm are among all."""
+    """The rows of an arm's trials among all."""
     return np.searchsorted(trials.numbers, arm.numbers)
 
 

@@ -1,4 +1,4 @@
-"""`compare`: two results, each a run, a published file or a table of ours, or the summary of one alone."""
+"""Comparing two results, each a run, a published file or a table of ours, or the summary of one alone."""
 
 import warnings
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ Side = Run | Published
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What two results have in common: a JSON-able document, and the arrays that its figure shows."""
+    """A comparison of two results: a JSON-able document, and the arrays that its figure shows."""
 
     document: dict[str, Any]
     memorization: tuple[np.ndarray, np.ndarray] | None = None  # (examples,) each, where both have an estimate
@@ -41,7 +41,7 @@ def compare(
     keep: float | None = None,
     memory: str | int | None = None,
 ) -> dict[str, Any]:
-    """What two results have in common, as a JSON-able dict.
+    """Compare two results, and give what they have in common as a JSON-able dict.
 
     Memorization: correlations, mean absolute difference, and the overlap of the sets at or above `mem`. Pairs: how
     many each side selects, how many both do, and for published pairs which of them the run selects too, and the
@@ -180,7 +180,7 @@ def _check_pairs(side: Side, pairs: Published, train: np.ndarray, test: np.ndarr
 
 
 def _known_labels(side: Side, train: np.ndarray) -> np.ndarray | None:
-    """What a side says of the labels of some training examples, as text; None where it does not know them all."""
+    """The labels of some training examples, as text; None where the side does not know them all."""
     labels = _labels(side)[0]
     if labels is not None:
         return np.asarray(labels[train].astype(str))
@@ -192,7 +192,7 @@ def _known_labels(side: Side, train: np.ndarray) -> np.ndarray | None:
 
 def _labels(side: Side) -> tuple[np.ndarray | None, np.ndarray | None]:
     if isinstance(side, Run):
-        return side.classes[side.label_codes[0]], side.classes[side.label_codes[1]]
+        return side.labels
     return side.train_labels, side.test_labels
 
 
@@ -229,7 +229,7 @@ def _influence_curve(
     keep: float | None,
     memory: str | int | None,
 ) -> Agreement | None:
-    """How two sides agree on pairs of one class; None where a file does not say enough.
+    """The agreement of two sides on pairs of one class; None where a file does not say enough.
 
     A file of pairs knows nothing below the threshold it was cut at, taken to be `infl`, and has no influence of other
     pairs: thresholds begin there, and the average difference is NaN.
@@ -310,7 +310,7 @@ def _influence_of(
 
 
 def _places(have: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Where each wanted index stands in `have`; -1 where it does not."""
+    """The place of each wanted index in `have`; -1 where it is missing."""
     size = 1 + max(int(have.max(initial=-1)), int(wanted.max(initial=-1)))
     place = np.full(size, -1)
     place[have] = np.arange(len(have))

@@ -102,7 +102,7 @@ def _about_pairs(found: Comparison) -> list[str]:
 
 
 def _curves(axes: "Axes", found: Comparison, measure: str, words: str) -> None:
-    """How both sides agree over thresholds, by one measure."""
+    """The agreement of both sides over thresholds, by one measure."""
     for name, colour in (("memorization", BLUE), ("influence", ORANGE)):
         if name in found.curves:
             values = getattr(found.curves[name], measure)

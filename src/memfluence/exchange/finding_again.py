@@ -1,4 +1,4 @@
-"""Which published pairs does a run find? The influence it gives them, and the rank of the training example.
+"""Published pairs in a run of one's own: the influence that it gives them, and the rank of the training example.
 
 The rank of a pair's training example is its place among the training examples of its class by influence on the pair's
 test example: 1 is the most influential one, and examples of equal influence share the better place. In a run that knows
@@ -62,7 +62,7 @@ def found_again(
     keep: float | None = None,
     memory: str | int | None = None,
 ) -> FoundAgain:
-    """What the run says about the pairs of a file; found are those that it selects itself at `mem` and `infl`."""
+    """The pairs of a file as the run has them; found are those that it selects itself at `mem` and `infl`."""
     train, test = np.asarray(published.train_index), np.asarray(published.test_index)
     estimates, codes = run.influence_estimates(keep, memory=memory), run.label_codes
     here, memorization = estimates.at(train, test), run.estimate_memorization(keep).value[train]

@@ -109,7 +109,7 @@ def _with_labels(file: TrialsFile, labels: Labels | None) -> TrialsFile:
 
 
 def _info_for(files: Sequence[TrialsFile], labels: Labels | None) -> tuple[RunInfo, np.ndarray, np.ndarray]:
-    """What run.json has to say about these files, and the label codes."""
+    """The content of run.json for these files, and the label codes."""
     first = next((file for file in files if file.run is not None), files[0])
     for file in files:
         if what := _difference(file, first):
@@ -233,7 +233,7 @@ def _check_joins(
 
 
 def _sizes(info: RunInfo) -> list[tuple[str, int | None]]:
-    """What distinguishes the kinds of one plan; their fractions may be written as 0.7 or as 29/41."""
+    """The arms and sizes that distinguish the kinds of one plan; fractions may be written as 0.7 or as 29/41."""
     return [(kind.arm, kind.subset_size) for kind in info.kinds]
 
 
@@ -313,7 +313,7 @@ def _records_of(store: TrialStore) -> Iterator[tuple[int, bytes]]:
 
 
 def _contents(kinds: np.ndarray, *bits: np.ndarray) -> Iterator[bytes]:
-    """What distinguishes the rows of a file, as `_records_of` gives it."""
+    """The content that distinguishes the rows of a file, as `_records_of` gives it."""
     columns = [kinds, *map(pack, bits)]
     for row in range(len(kinds)):
         yield b"".join(column[row].tobytes() for column in columns)

@@ -35,7 +35,7 @@ _KINDS = {"label": ("fiubU", "labels"), "influence": ("fiu", "numbers"), "memori
 
 @dataclass(frozen=True, eq=False)
 class Published:
-    """What a published file holds: pairs, or scores with or without class-wise influence."""
+    """The content of a published file: pairs, or scores with or without class-wise influence."""
 
     path: Path
     train_index: np.ndarray | None = None  # (pairs,)

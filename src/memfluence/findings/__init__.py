@@ -1,4 +1,4 @@
-"""What to look at: findings that people act on, selected from the estimates, and how far to trust the selection."""
+"""Findings: what people act on, selected from the estimates, and how far to trust the selection."""
 
 from memfluence.findings.cross_fit import CrossFit, cross_fitted_pairs
 from memfluence.findings.duplicates import Duplicates, train_test_duplicates

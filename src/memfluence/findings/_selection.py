@@ -1,4 +1,4 @@
-"""Which pairs are looked at, and which of them pass: by value, or by p-value."""
+"""Selection: the pairs that are looked at, and those of them that pass, by value or by p-value."""
 
 from collections.abc import Iterable, Iterator, Sequence
 

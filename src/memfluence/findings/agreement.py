@@ -40,7 +40,7 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """What two sides select at each threshold; all arrays are (thresholds,)."""
+    """The selections of two sides at each threshold, compared; all arrays are (thresholds,)."""
 
     thresholds: np.ndarray  # ascending
     first: np.ndarray  # int64, how many the first side selects
@@ -50,7 +50,7 @@ class Agreement:
 
     @property
     def either(self) -> np.ndarray:
-        """How many either side selects."""
+        """The number that at least one side selects."""
         return np.asarray(self.first + self.second - self.shared)
 
     @property
@@ -104,7 +104,7 @@ def influence_agreement(
 
 
 def _reached(values: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """How many thresholds each value reaches; a file's float32 is compared with thresholds in float32."""
+    """The number of thresholds that each value reaches; a file's float32 is compared with thresholds in float32."""
     same = levels.astype(values.dtype) if values.dtype.kind == "f" else levels
     return np.searchsorted(same, values, side="right")
 

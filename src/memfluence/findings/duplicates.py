@@ -1,7 +1,7 @@
 """Train-test near-duplicates: training examples without which a test example is lost.
 
 Definition. Pairs (i, j) with mem(i) >= 0.25 and infl(i, j) >= 0.4. Influence that high "almost always" means
-"near duplicates or images from a set of photos taken together" (the paper's Sec. 3.2): the test example is right when i
+"near duplicates or images from a set of photos taken together" (the paper's Sec. 3.4): the test example is right when i
 was kept and wrong when it was not, as if i itself were asked. Worth knowing before a test accuracy is believed.
 
 Estimator. Influence as in `estimators/influence.py`, by the same exact scan as for pairs; the list is in the order of
@@ -16,7 +16,7 @@ teaches the test example) have no influence and are not found: these are the dup
 not all. The interval of a pair does not know that the pair was selected. Estimates that the trials cannot give are
 never selected.
 
-Paper: Sec. 3.2; Barz and Denzler (2020) counted the near-duplicates of CIFAR-100.
+Paper: Sec. 3.4; Barz and Denzler (2020) counted the near-duplicates of CIFAR-100.
 """
 
 from collections.abc import Sequence

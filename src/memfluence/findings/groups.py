@@ -38,7 +38,7 @@ __all__ = ["GroupScores", "group_scores", "group_trials"]
 
 @dataclass(frozen=True, eq=False)
 class GroupScores:
-    """What each group is worth; arrays of `memorization` and `accuracy` are (groups,)."""
+    """The worth of each group; arrays of `memorization` and `accuracy` are (groups,)."""
 
     names: tuple[str, ...]
     sizes: np.ndarray  # (groups,) int64
@@ -109,7 +109,7 @@ def group_scores(
 
 
 def _ones(packed: np.ndarray) -> np.ndarray:
-    """How many bits of each row are 1; padding bits are 0."""
+    """The number of bits that are 1 in each row; padding bits are 0."""
     return np.array([np.bitwise_count(bits).sum() for bits in packed], np.int64)
 
 

@@ -1,4 +1,4 @@
-"""How many more trials? For a standard error, for repeatable pairs, or for few pairs by chance.
+"""Growth: the number of trials that a standard error, repeatable pairs or few pairs by chance take.
 
 Definition. The least number of trials, of the same kind as those at hand, with which
 - `stderr`: the standard error of memorization (its median and its largest value over training examples) and of the
@@ -47,7 +47,7 @@ def trials_needed(
     keep: float | None = None,
     memory: str | int | Memory | None = None,
 ) -> dict[str, Any]:
-    """What each target takes, and what multiples of the trials at hand are expected to give, as a JSON-able dict."""
+    """The trials that each target takes, and what multiples of those at hand should give, as a JSON-able dict."""
     for name, target in (("stderr", stderr), ("jaccard", jaccard), ("fdr", fdr)):
         if target is not None and not 0 < target < 1:
             raise InputError(f"The target '{name}' must be above 0 and below 1. Got {target!r} instead.")
@@ -135,7 +135,7 @@ def _subset_size(chosen: Arms, kinds: Sequence[Kind], kept_share: float) -> int:
 
 
 def _lemma_applies(chosen: Arms, kinds: Sequence[Kind]) -> bool:
-    """Whether these are independent trials of m and of m - 1 examples."""
+    """True if these are independent trials of m and of m - 1 examples."""
     sizes = {kind.arm: kind.subset_size for kind in kinds if kind.keep == chosen.keep}
     in_size, out_size = sizes.get("in"), sizes.get("out")
     if in_size is None or out_size is None:

@@ -54,7 +54,7 @@ DETECTED_AT = 0.01
 
 @dataclass(frozen=True, eq=False)
 class Attack:
-    """What the attack achieves, and on which training examples, each array (n_train,)."""
+    """The success of an attack, over all and for each training example; each array (n_train,)."""
 
     online: Roc
     offline: Roc

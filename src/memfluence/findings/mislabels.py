@@ -26,8 +26,8 @@ selected among many, which no single interval knows.
 Failure cases. An example that was never left out has no score (NaN) and comes last. Two classes that the learner
 confuses systematically look like mislabels of each other: look at the pictures.
 
-Paper: Sec. 3 finds mislabels among the memorized examples; the agreement of held-out models is what confident learning
-(Northcutt et al. 2021) takes from cross-validation.
+Paper: Sec. 3.1 finds mislabels among the memorized examples; confident learning (Northcutt et al. 2021) takes the
+agreement of held-out models from cross-validation.
 """
 
 from collections.abc import Iterator, Sequence
@@ -48,7 +48,7 @@ PREDICTIONS_AT_ONCE = 2**23  # held in a few arrays of 8 bytes each
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """What held-out models say instead of the label, each array (n_train,) in the order of the list."""
+    """The label that held-out models give instead, and how many do; each array (n_train,) in the order of the list."""
 
     suggestion: np.ndarray  # int64 code of the most common other label; the label itself where no model gives another
     share: np.ndarray  # of the held-out models that give it
@@ -130,7 +130,7 @@ def likely_mislabels(
 def held_out_votes(
     trials: Trials, kinds: Sequence[Kind], n_classes: int, predictions: np.ndarray, keep: float | None = None
 ) -> np.ndarray:
-    """How many of the models that left each training example out predict each class, (n_train, n_classes)."""
+    """Counts (n_train, n_classes): of the models that left a training example out, those that predict each class."""
     chosen = arms(trials, kinds, keep)
     held_out = predictions[np.searchsorted(trials.numbers, chosen.out_trials.numbers)]
     return np.concatenate([counts[:, :n_classes] for _, counts in _votes(chosen, n_classes, held_out)])

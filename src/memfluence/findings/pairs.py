@@ -69,7 +69,7 @@ class Pairs:
 
     @property
     def expected_by_chance(self) -> float:
-        """How many pairs the same thresholds select when no training example matters; NaN if not computed."""
+        """The number of pairs that the same thresholds select when no training example matters; NaN if not computed."""
         return float(self.permuted_counts.mean()) if len(self.permuted_counts) else float("nan")
 
     @property

@@ -1,4 +1,4 @@
-"""What more trials would give: how many pairs, how repeatable, how many of them by chance, from the trials so far.
+"""Prediction: how many pairs more trials would give, how repeatable, how many of them by chance.
 
 Definition. Let mu be the true influence of a pair. A run of t trials estimates it with an error that is about normal,
 of variance s(mu)^2 / t, so it selects the pair with probability
@@ -45,7 +45,7 @@ ITERATIONS = 400
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the thresholds are expected to give with `trials` trials."""
+    """The pairs that the thresholds are expected to give with `trials` trials."""
 
     trials: int
     pairs: float

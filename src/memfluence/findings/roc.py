@@ -35,7 +35,7 @@ class Share:
 
 @dataclass(frozen=True, eq=False)
 class Roc:
-    """How well an attack tells members from non-members."""
+    """The receiver operating characteristic of an attack: members found at each rate of false alarms."""
 
     auc: Share
     at: dict[float, Share]  # true positive rate by false positive rate

@@ -1,4 +1,4 @@
-"""How much would another run differ? Errors of what is counted over pairs.
+"""Stability: how much another run would differ. Errors of what is counted over pairs.
 
 Definition. The standard deviation, over independent runs with as many trials, of the number of selected pairs, of their
 mean influence, and of the Jaccard index between two such runs, with its mean.
@@ -34,7 +34,7 @@ __all__ = ["Stability", "pair_stability"]
 
 @dataclass(frozen=True)
 class Stability:
-    """What independent runs with as many trials would find: standard deviations, and two means."""
+    """The spread between independent runs with as many trials: standard deviations, and two means."""
 
     resamples: int
     pairs_stderr: float

@@ -11,7 +11,7 @@ BINS_PER_UNIT = 20  # so that 0.25 and the other usual thresholds are edges, exa
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """How many values lie in each bin. A bin holds its lower edge; the last one also holds 1."""
+    """The number of values in each bin. A bin holds its lower edge; the last one also holds 1."""
 
     edges: np.ndarray  # (bins + 1,) from 0 or the lowest value's bin up to 1
     counts: np.ndarray  # (bins,) int64

@@ -84,7 +84,7 @@ def pairs_figure(run: "Run", dataset: Dataset, path: Path, rows: int = 5, *, kee
 
 
 def histogram_figure(run: "Run", path: Path, *, keep: float | None = None) -> Path:
-    """How many training examples have which memorization, with the threshold of 0.25. Gives `path`."""
+    """Draw the histogram of memorization, with the threshold of 0.25. Gives `path`."""
     chart = histogram(run.estimate_memorization(keep).value)
     memorized = int(chart.counts[chart.edges[:-1] >= MEMORIZED].sum())
     with new_figure(path, 5.5, 2.6) as figure:

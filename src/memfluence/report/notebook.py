@@ -1,4 +1,4 @@
-"""How a run shows itself in a notebook: what it is, how far it is, and a small histogram of memorization.
+"""A run as a notebook shows it: what it is, how far it is, and a small histogram of memorization.
 
 One piece of HTML without scripts or styles from elsewhere. It takes its colours from the page, so that it is readable
 on light and on dark, and every name is escaped.

@@ -110,7 +110,7 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        """Where what is made of the run goes unless told otherwise: into its directory; of a remote one runs/NAME."""
+        """The folder for what is made of the run, unless told otherwise: in its directory, or runs/NAME."""
         return folder_for(self.path)
 
     @property
@@ -178,7 +178,7 @@ class Run:
         return self._dataset
 
     def status(self) -> dict[str, Any]:
-        """How far the run is: trials done, wanted, part-way, failed and damaged; mean accuracies; who ran them.
+        """The progress of the run: trials done, wanted, part-way, failed and damaged; mean accuracies; who ran them.
 
         Segments that have not changed since they were last verified are not read again.
         """
@@ -304,12 +304,12 @@ class Run:
     def pair_stability(
         self, mem: float = 0.25, infl: float = 0.15, *, resamples: int = 20, **options: Unpack[Selection]
     ) -> findings.Stability:
-        """How the number of pairs, their mean influence and the pairs themselves would vary from run to run."""
+        """The spread, from run to run, of the number of pairs, of their mean influence and of the pairs themselves."""
         chosen = self._capped(options)
         return findings.pair_stability(*self._for_pairs, mem=mem, infl=infl, resamples=resamples, **chosen)
 
     def trials_needed(self, **targets: Unpack[Targets]) -> dict[str, Any]:
-        """How many trials a target takes (`stderr`, `jaccard`, `fdr`), and what multiples of the trials would give."""
+        """The trials that a target takes (`stderr`, `jaccard`, `fdr`), and what multiples of today's would give."""
         return findings.trials_needed(*self._for_pairs, **self._capped(targets))
 
     def find_mislabels(self, keep: float | None = None) -> findings.Mislabels:
@@ -324,7 +324,7 @@ class Run:
         return Table(self.find_mislabels(keep).columns(self.classes)).frame()
 
     def held_out_votes(self, keep: float | None = None) -> np.ndarray:
-        """How many of the models that left each training example out predict each class, (n_train, n_classes).
+        """Counts (n_train, n_classes): of the models that left a training example out, those that predict each class.
 
         Needs recorded predictions (`record=("prediction",)`).
         """
@@ -351,7 +351,7 @@ class Run:
         seed: int = 0,
         memory: str | int | Memory | None = None,
     ) -> findings.Attack:
-        """How well membership can be inferred from recorded log-odds; options of `findings.membership_attack`."""
+        """An attack on membership by recorded log-odds, and its success; options of `findings.membership_attack`."""
         chosen = self._capped({"memory": memory})
         of = self.trials, self.info.kinds, self.recorded("train_logit")
         return findings.membership_attack(*of, keep, variance=variance, resamples=resamples, seed=seed, **chosen)

@@ -214,9 +214,9 @@ def clear_by_chance(
     permutations: int = 20,
     seed: int = 0,
 ) -> dict[str, float]:
-    """How many 95% intervals of a profile leave out 0 on either side by chance alone: the mean over permuted masks.
+    """The 95% intervals of a profile that leave out 0 by chance alone, on either side: means over permuted masks.
 
-    Not a fortieth of them: where nearly all models are right, or wrong, intervals are wider than they would need to be.
+    It is less than a fortieth of them where nearly all models are right, or wrong: intervals are then too wide.
     """
     one, estimates = chosen_tests(run.info.n_test, [test]), _profile_estimates(run, outcome, keep)
     helpful = harmful = 0

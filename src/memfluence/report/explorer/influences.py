@@ -1,4 +1,4 @@
-"""Who carries whom, for the example pages: each example's strongest influences within its class.
+"""Influences for the example pages: the strongest of each example within its class.
 
 Within the class, as in the paper's selection of pairs: among all training examples noise alone would fill the lists.
 Nothing here holds the matrix: one class, or a part of it, at a time.
@@ -92,7 +92,7 @@ def strongest(values: np.ndarray, k: int) -> np.ndarray:
 
 
 def accuracies_of(estimates: Influence, train: np.ndarray, test: np.ndarray, value: np.ndarray) -> list[np.ndarray]:
-    """How often models that kept the training example, and models that did not, are right: (pairs,) each."""
+    """Shares of right models among those that kept the training example and those that did not: (pairs,) each."""
     arms = estimates.arms
     accuracy_in = pair_counts(arms.in_trials.mask, arms.in_trials.test_correct, train, test) / arms.trials_in[train]
     return [accuracy_in, accuracy_in - value]

@@ -86,7 +86,7 @@ def _add_rows(folder: Folder, data: Dataset, inputs_too: bool, done: Callable[[f
 
 
 def letters_for(inputs: Any, n: int, examples: int) -> int:
-    """How much of each text is shown, so that all of them stay small; judged by some of these `n` inputs.
+    """The length at which texts are cut, so that all of them stay small; judged by some of these `n` inputs.
 
     Scripts are ASCII: a letter of most of the world's writing takes six bytes.
     """

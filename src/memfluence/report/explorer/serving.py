@@ -53,7 +53,7 @@ class ReportServer(ThreadingHTTPServer):
 
     @property
     def is_private(self) -> bool:
-        """Whether only this machine can ask."""
+        """True if only this machine can ask."""
         return ipaddress.ip_address(str(self.server_address[0])).is_loopback
 
     @property
@@ -87,7 +87,7 @@ class _Handler(SimpleHTTPRequestHandler):
         return super().send_head()
 
     def _is_for_us(self) -> bool:
-        """Whether a server for this machine alone was asked by a name of this machine.
+        """True unless a server for this machine alone was asked by a name that is not this machine's.
 
         A page elsewhere whose own name was made to mean this machine could read the report otherwise.
         """
@@ -100,7 +100,7 @@ class _Handler(SimpleHTTPRequestHandler):
             return False
 
     def _is_ours(self) -> bool:
-        """Whether the path is a file below the folder, after links are followed, of a type that a report has."""
+        """True if the path is a file below the folder, after links are followed, of a type that a report has."""
         folder = Path(self.directory).resolve()
         try:
             path = Path(self.translate_path(self.path)).resolve()

@@ -32,7 +32,7 @@ SHEET = 128  # pixels of a sheet's side, if that is 4 to 16 tiles
 
 @dataclass(frozen=True)
 class Layout:
-    """How tiles are stored: their side in pixels, the quality (None: lossless), tiles in a row of a sheet."""
+    """The form of stored tiles: their side in pixels, the quality (None: lossless), tiles in a row of a sheet."""
 
     side: int
     quality: int | None
@@ -130,7 +130,7 @@ def _length(inputs: Any) -> int:
 
 
 def are_pictures(inputs: Any, value_range: tuple[float, float] | None) -> bool:
-    """Whether the inputs can be shown as pictures, judged by the first."""
+    """True if the inputs can be shown as pictures, judged by the first."""
     return pictures(inputs, value_range, [0])[0] is not None
 
 

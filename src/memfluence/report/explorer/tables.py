@@ -119,7 +119,7 @@ def pair_table(run: "Run", pairs: Pairs, keep: float | None) -> Document:
 
 
 def likely_mislabels(found: Mislabels) -> int:
-    """How many are worth a look; the first `LISTED` of them are listed."""
+    """The number that is worth a look; the first `LISTED` of them are listed."""
     rejected, any_doubt = (int((found.score >= least).sum()) for least in (REJECTED, 1e-9))
     return max(rejected, min(ALWAYS_LISTED, any_doubt))
 

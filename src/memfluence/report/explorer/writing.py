@@ -82,7 +82,7 @@ def write_report(
 
 
 def is_current(run: "Run", out: Path, *, dataset: str | None = None, keep: float | None = None) -> bool:
-    """Whether `out` holds the explorer of this run as it is now, made with these options by this version."""
+    """True if `out` holds the explorer of this run as it is now, made with these options by this version."""
     page = out / PAGE
     return page.is_file() and _made_of(run, dataset, keep) in page.read_text(encoding="utf-8", errors="replace")[:4000]
 
@@ -144,7 +144,7 @@ def _findings(run: "Run", keep: float | None, folder: Folder, progress: Progress
 
 
 def _said(run: "Run", keep: float | None) -> tuple[tables.Votes | None, tables.Votes | None]:
-    """What models say that left a training example out, and what all say of test examples, where it was recorded."""
+    """Predictions of the models that left a training example out, and of all for test examples, where recorded."""
     arms = run.influence_estimates(keep).arms
     rows = np.searchsorted(run.trials.numbers, arms.out_trials.numbers)
     found: list[tables.Votes | None] = []
@@ -183,7 +183,7 @@ def _chosen_keep(run: "Run", keep: float | None) -> tuple[float | None, list[flo
 
 
 def _test_accuracies(run: "Run", keep: float | None) -> np.ndarray:
-    """How often models are right on each test example, (n_test,); NaN without trials."""
+    """The share of models that are right on each test example, (n_test,); NaN without trials."""
     parts = run.influence_estimates(keep).arms.parts
     trials = sum(map(len, parts))
     right = sum(column_counts(part.test_correct, part.n_test) for part in parts)
