@@ -15,15 +15,11 @@ import typer
 from memfluence.cli import (
     _exchange,
     _experiment,
-    _experiment_look,
-    _experiment_theory,
-    _experiment_train,
     _findings,
     _judge,
     _pairs,
     _read,
     _report,
-    _reproduce,
     _run,
     _upkeep,
     _values,
@@ -63,17 +59,8 @@ app.command("values")(_values.values)
 app.command("profile")(_values.profile)
 app.command("datamodels")(_values.datamodels)
 app.command("judge")(_judge.judge)
-_experiment.app.command("examples", short_help="Examples by memorization (Fig. 1).")(_experiment_look.examples)
-_experiment.app.command("histogram", short_help="Influence of the pairs (Fig. 3).")(_experiment_look.histogram)
-_experiment.app.command("pairs", short_help="Pairs side by side (Figs. 4-6).")(_experiment_look.pairs)
-_experiment.app.command("consistency", short_help="Do halves and runs agree (Fig. 7).")(_experiment_look.consistency)
-_experiment.app.command("thresholds", short_help="Thresholds that halves agree on.")(_experiment_look.thresholds)
-_experiment.app.command("removal", short_help="Accuracy without the memorized (Fig. 2).")(_experiment_train.removal)
-_experiment.app.command("utility", short_help="What the examples in pairs are good for.")(_experiment_train.utility)
-_experiment.app.command("last-layer", short_help="Retrain the last layer alone (Fig. 8).")(_experiment_train.last_layer)
-_experiment.app.command("long-tail", short_help="The theory itself, on synthetic data.")(_experiment_theory.long_tail)
 app.add_typer(_experiment.app, name="experiment")
-app.command("reproduce")(_reproduce.reproduce)
+app.command("reproduce")(_experiment.reproduce)
 app.command("compare")(_exchange.compare)
 app.command("export")(_exchange.export)
 app.command("import")(_exchange.import_)

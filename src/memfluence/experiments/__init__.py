@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         histogram,
         last_layer,
         long_tail,
-        overview,
         pairs,
         removal,
         thresholds,
@@ -44,7 +43,6 @@ __all__ = [
     "long_tail",
     "named",
     "of_keep",
-    "overview",
     "pairs",
     "paper",
     "removal",
@@ -79,6 +77,6 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     if name == "paper":
         return import_module("memfluence.paper")
-    if name in ("overview", "doing") or name.replace("_", "-") in EXPERIMENTS:
+    if name.replace("_", "-") in EXPERIMENTS:
         return import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,7 +9,7 @@ warning.
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from memfluence.datasets import Dataset
 from memfluence.drawing import BLUE, GREEN, INK, ORANGE, curve
 from memfluence.errors import LearnerError, MemfluenceWarning
-from memfluence.experiments._result import difference, spread
+from memfluence.experiments._result import decimal, difference, points, spread
 from memfluence.learners import Learner, resolve
 from memfluence.runs import Run
 from memfluence.store import unpack
@@ -27,7 +27,17 @@ if TYPE_CHECKING:
 
     from memfluence.experiments.long_tail import Campaign
 
-__all__ = ["ask", "clipping", "draw_clips", "draw_noises", "draw_stopping", "early_stopping", "limited", "times_seen"]
+__all__ = [
+    "ask",
+    "clipping",
+    "draw_clips",
+    "draw_noises",
+    "draw_stopping",
+    "early_stopping",
+    "limited",
+    "report_clipping",
+    "times_seen",
+]
 
 
 def _stopped(campaign: "Campaign") -> dict[str, dict[str, Any]]:
@@ -151,3 +161,27 @@ def _accuracies(axes: "Axes", limited: list[dict[str, Any]], at: list[float], la
 def ask(axes: "Axes", question: str) -> None:
     """The title of a panel."""
     axes.set_title(question, fontsize=8, color=INK, loc="left", weight="bold")
+
+
+def report_clipping(clipping: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A sentence on clipping and noise where their cost to what was seen once differs most from that to the rest."""
+
+    def apart(one: Mapping[str, Any]) -> float:
+        return float(one["lost"]["test_once"]["mean"] - one["lost"]["test_often"]["mean"])
+
+    known = [one for one in clipping[1:] if decimal(one["lost"]["test_once"]["mean"]) != "-"]
+    kinds = ([one for one in known if bool(one["noise"]) == noisy] for noisy in (False, True))
+    costs = []
+    for one in [max(kind, key=apart) for kind in kinds if kind]:
+        noise = f" and noise of {one['noise']:g} times that" if one["noise"] else ""
+        once, often = (points(one["lost"][part]) for part in ("test_once", "test_often"))
+        costs.append(
+            f"with gradients clipped at {one['clip']:g}{noise}, {once} points are lost on test examples whose"
+            f" subpopulation was seen once, and {often} on those whose subpopulation was seen more often"
+        )
+    if not costs:
+        return []
+    return [
+        f"Where memorization is limited in models that are given everything: {'; '.join(costs)} (± standard error,"
+        f" {known[0]['test_once']['n']} models each)."
+    ]

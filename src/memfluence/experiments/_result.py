@@ -2,9 +2,9 @@
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -19,22 +19,56 @@ if TYPE_CHECKING:
 __all__ = [
     "BLOCKS",
     "LEAST_TRIALS",
+    "Data",
+    "Infl",
+    "Keep",
+    "Mem",
+    "MemoryLimit",
+    "Permutations",
+    "Repeats",
     "Result",
+    "Said",
+    "SameClass",
+    "Seed",
+    "Splits",
     "about",
     "check_classes",
     "check_repeats",
     "check_same_data",
     "check_trials",
+    "decimal",
     "difference",
     "jackknife",
     "models",
     "plain",
+    "points",
     "spread",
     "warn",
 ]
 
 BLOCKS = 10  # of trials, for a jackknife
 LEAST_TRIALS = 20  # fewer say nothing about who is memorized: a standard error of 0.24 at keep 0.7
+
+# Parameters that several experiments have. The help beside a parameter makes it an option of the command line.
+Mem = Annotated[float, "Least memorization of the training example."]
+Infl = Annotated[float, "Least influence."]
+SameClass = Annotated[bool, "Pairs of different classes, too."]
+Keep = Annotated[float | None, "Which fraction, where the run has several."]
+Seed = Annotated[int, "Root of all randomness."]
+MemoryLimit = Annotated[str | int | None, "Most memory that estimates may take the process to, such as 2GB."]
+Splits = Annotated[int, "Random splits of the trials, for means and spread."]
+Permutations = Annotated[int, "Permuted copies, for what chance gives."]
+Repeats = Annotated[int, "Models for each point, all with seeds of their own."]
+Data = Annotated[str | None, "Where the data are, if the run does not say."]
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the command line prints of a result, below its title: a table and lines."""
+
+    header: Sequence[str]
+    rows: Iterable[Sequence[object]]
+    lines: Sequence[str] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +81,7 @@ class Result:
     table: "pd.DataFrame"  # long format
     settings: Mapping[str, Any]
     pictures: Mapping[str, np.ndarray] = field(default_factory=dict)  # images that its figure shows; not saved
+    runs: tuple[str, ...] = ()  # where the runs are that it was made from; not saved
 
     def to_json(self) -> dict[str, Any]:
         """All but the table and the pictures; what cannot be estimated is null."""
@@ -64,6 +99,17 @@ def plain(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return plain(value.tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def decimal(value: float | None, digits: int = 3, mark: str = "") -> str:
+    """'0.123'; a dash for what is not known. `mark` may be a comma between thousands."""
+    return "-" if value is None or math.isnan(value) else f"{value:{mark}.{digits}f}"
+
+
+def points(found: Mapping[str, Any], spread: str = "stderr", digits: int = 2) -> str:
+    """'1.47 ± 0.07', a mean in percent points."""
+    mean, beside = (decimal(None if found[one] is None else 100 * found[one], digits) for one in ("mean", spread))
+    return mean if "-" in (mean, beside) else f"{mean} ± {beside}"
 
 
 def about(info: RunInfo) -> str:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -93,16 +93,19 @@ def correct_by_trial(plan: Retraining, trials: Trials) -> dict[int, np.ndarray]:
 class Training:
     """With what and where the models of an experiment are trained; by default as those of the run were."""
 
-    dataset: Any = None  # where the data are, if the run does not say
-    learner: Any = None  # another one, or that of a run whose learner is not built in
-    settings: Mapping[str, str] | None = None  # of `learner`
-    engine: str | None = None
-    workers: int = 1
-    device: str = "auto"
-    retry_failed: bool = False
-    checkpoint_every: float = DEFAULT_CHECKPOINT_EVERY
-    progress: bool | ProgressListener = True
-    train: bool = True  # False: summarize the models that are there, without data and learner
+    dataset: Annotated[Any, "Where the data are, if the run does not say."] = None
+    learner: Annotated[Any, "Another learner.  [default: the run's]"] = None
+    settings: Annotated[
+        Mapping[str, str] | None,
+        "Setting of a built-in learner or recipe, option of a network, or parameter of an estimator; repeatable.",
+    ] = None
+    engine: Annotated[str | None, "local or processes.  [default: by --workers]"] = None
+    workers: Annotated[int, "Worker processes."] = 1
+    device: Annotated[str, "auto, cpu or cuda."] = "auto"
+    retry_failed: Annotated[bool, "Run just the trials that failed."] = False
+    checkpoint_every: Annotated[float, "As for run."] = DEFAULT_CHECKPOINT_EVERY
+    progress: Annotated[bool | ProgressListener, "No progress."] = True
+    train: Annotated[bool, "Summarize the models that are there; needs neither data nor learner."] = True
 
     def data_of(self, run: Run) -> Dataset:
         """The run's data, loaded again and checked."""

@@ -21,13 +21,27 @@ with few trials agree on noise little better than by chance, and the curves say 
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from memfluence.drawing import COLOURS, GREY, INK, PAGE, SOFT, curve, panels, panels_tidy
 from memfluence.errors import InputError
-from memfluence.experiments._result import Result, about, check_same_data, spread
+from memfluence.experiments._result import (
+    Infl,
+    Keep,
+    Mem,
+    MemoryLimit,
+    Permutations,
+    Result,
+    Said,
+    Seed,
+    Splits,
+    about,
+    check_same_data,
+    decimal,
+    spread,
+)
 from memfluence.experiments._splits import Curves, by_chance, check_draws, compared, of_keep, sides, trials_each
 from memfluence.findings.agreement import Agreement
 from memfluence.runs import Run
@@ -38,7 +52,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["agreement_table", "draw", "mean_sd", "summarize"]
+__all__ = ["HEADING", "agreement_table", "draw", "mean_sd", "report", "say", "summarize"]
+
+HEADING = "Do two halves of the trials agree? (Fig. 7)"
 
 KINDS = ("memorization", "same_class", "any_class")
 LOW = 0.1  # where the paper sees influence become unreliable, and reads off the average difference as well
@@ -47,15 +63,15 @@ LOW = 0.1  # where the paper sees influence become unreliable, and reads off the
 def summarize(
     run: Run,
     *others: Run,
-    mem: float = 0.25,
-    infl: float = 0.15,
-    any_class: bool = True,
-    splits: int = 5,
-    permutations: int = 3,
-    trials: int | None = None,
-    keep: float | None = None,
-    seed: int = 0,
-    memory: str | int | None = None,
+    mem: Mem = 0.25,
+    infl: Infl = 0.15,
+    any_class: Annotated[bool, "Leave out pairs of two classes, which take most of the time."] = True,
+    splits: Splits = 5,
+    permutations: Permutations = 3,
+    trials: Annotated[int | None, "Trials of each side.  [default: as many as possible]"] = None,
+    keep: Keep = None,
+    seed: Seed = 0,
+    memory: MemoryLimit = None,
 ) -> Result:
     """Agreement between two halves of `run`, and between `run` and each of the others, over thresholds.
 
@@ -245,3 +261,54 @@ def _key(figure: "Figure", legend: tuple[list[Any], list[str]], *, dotted: bool,
 
 def _colours(count: int) -> list[str]:
     return [COLOURS[k % len(COLOURS)] for k in range(count)]
+
+
+def say(result: Result) -> Said:
+    found = result.numbers
+    chance = [{"compared": f"by chance, {one['compared']}", **one["by_chance"]} for one in found["lines"]]
+    rows = (
+        (
+            line["compared"],
+            kind.replace("_", " "),
+            f"{at['threshold']:g}",
+            decimal(at["first"]["mean"], 0),
+            decimal(at["second"]["mean"], 0),
+            f"{decimal(at['jaccard']['mean'])} ± {decimal(at['jaccard']['sd'])}",
+            decimal(at["found_again"]["mean"]),
+            f"{decimal(at['difference']['mean'])} ± {decimal(at['difference']['sd'])}",
+        )
+        for line in [*found["lines"], *chance]
+        for kind in KINDS
+        for at in line.get(kind, ())
+    )
+    header = ("compared", "what", "from", "first", "second", "Jaccard", "found again", "difference")
+    accuracies = ", ".join(f"{one['compared']} {one['test_accuracy']['mean']:.1%}" for one in found["lines"])
+    return Said(header, rows, [f"± is the {found['spread']}. Mean test accuracy: {accuracies}."])
+
+
+def report(result: Result, of: str) -> list[str]:
+    found, said = result.numbers, []
+    for line in found["lines"] if len(found["lines"]) == 1 else found["lines"][1:]:  # halves have their own section
+        what = "Two halves" if line["halves"] else f"The other network ({line['compared']}) and one half"
+        memorized, pair, chance = line["memorization"][0], line["same_class"][0], line["by_chance"]
+        said.append(
+            f"{what}, {found['trials_each']:,} trials each, have a Jaccard index of {_index(memorized)} on who is"
+            f" memorized at {memorized['threshold']:g} ({_by_chance(chance['memorization'])}) and of"
+            f" {_index(pair)} on pairs at {pair['threshold']:g} ({_by_chance(chance['same_class'])});"
+            f" {decimal(pair['first']['mean'], 0, ',')} and {decimal(pair['second']['mean'], 0, ',')} pairs, mean test"
+            f" accuracy {line['test_accuracy']['mean']:.1%}."
+        )
+    return [" ".join(said), "", f"± is the {found['spread']}."]
+
+
+def _by_chance(found: Sequence[dict[str, Any]]) -> str:
+    """The index that permuted masks give."""
+    if not found:
+        return "chance was not asked for"
+    index = _index(found[0])
+    return "permuted masks select nothing" if index == "-" else f"by chance {index}"
+
+
+def _index(found: dict[str, Any]) -> str:
+    mean, sd = decimal(found["jaccard"]["mean"]), decimal(found["jaccard"]["sd"])
+    return mean if sd == "-" else f"{mean} ± {sd}"

@@ -8,7 +8,7 @@ OUT/trained/                          their trials: a run like any other
 import json
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from memfluence.drawing import encoded, style
 from memfluence.errors import InputError
@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["directory_of", "draw", "experiment", "save"]
 
+Out = Annotated[str | Path | None, "Where results go.  [default: RUN/experiments/NAME]"]
 
-def experiment(name: str, *runs: str | Path | Run, out: str | Path | None = None, **options: Any) -> Result:
+
+def experiment(name: str, *runs: str | Path | Run, out: Out = None, **options: Any) -> Result:
     """Do one of the paper's experiments and save what it gives: numbers, a table and figures, in `out`.
 
         mf.experiment("removal", "runs/digits-mlp", thresholds=[0.1, 0.3, 0.5], repeats=20)
@@ -39,11 +41,11 @@ def experiment(name: str, *runs: str | Path | Run, out: str | Path | None = None
     if hasattr(module, "plan"):
         how = Training(**{one.name: options.pop(one.name) for one in fields(Training) if one.name in options})
         conduct = getattr(module, "conduct", _conduct)
-        result: Result = conduct(title, opened, where, how, options)
+        result: Result = conduct(title, opened, where, how, **options)
     else:
         result = module.summarize(*opened, **options)
     save(result, where)
-    return result
+    return replace(result, runs=tuple(str(run.path) for run in opened))
 
 
 def directory_of(name: str, runs: list[Run], out: str | Path | None) -> Path:
@@ -71,7 +73,7 @@ def save(result: Result, directory: Path) -> None:
             write_whole(directory / f"{result.name}{suffix}", encoded(figure, suffix))
 
 
-def _conduct(name: str, runs: list[Run], out: Path, training: Training, options: dict[str, Any]) -> Result:
+def _conduct(name: str, runs: list[Run], out: Path, training: Training, **options: Any) -> Result:
     """An experiment whose plan is made from one run, trained as that run was; without training, as it was planned."""
     run, module = only(runs, name), named(name)
     there = None if training.train else saved_plan(out, run, options)

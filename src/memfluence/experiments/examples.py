@@ -12,21 +12,24 @@ empty, and a warning says so. With few trials many estimates are equal, and ties
 
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
 from memfluence.datasets import Dataset, features, one_input, picture_range, to_images
 from memfluence.drawing import INK, ORANGE, SOFT, WORDS, cell, new_canvas, write
 from memfluence.errors import InputError, MemfluenceWarning
-from memfluence.experiments._result import Result, about, check_trials
+from memfluence.experiments._result import Data, Keep, Result, Said, about, check_trials, decimal
 from memfluence.runs import Run
 from memfluence.wording import class_name, shortened, value
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["VALUES", "draw", "in_words", "nearest", "pictures", "summarize"]
+__all__ = ["CAPTION", "HEADING", "VALUES", "draw", "in_words", "nearest", "pictures", "say", "summarize"]
+
+HEADING = "What is memorized (Fig. 1)"
+CAPTION = "Training examples with memorization around 0, 0.5 and 1."
 
 VALUES = (0.0, 0.5, 1.0)
 CLASSES = 3  # shown where none are asked for
@@ -36,10 +39,10 @@ FEATURES, LETTERS = 6, 160  # of an input in words
 def summarize(
     run: Run,
     *,
-    classes: Sequence[Any] | None = None,
-    count: int = 4,
-    dataset: str | None = None,
-    keep: float | None = None,
+    classes: Annotated[Sequence[Any] | None, "Classes: bee,rose.  [default: the three that fit best]"] = None,
+    count: Annotated[int, "Examples around each value."] = 4,
+    dataset: Data = None,
+    keep: Keep = None,
 ) -> Result:
     """Up to `count` examples around each value, of classes given by label or name."""
     import pandas as pd
@@ -192,3 +195,12 @@ def draw(result: Result) -> "Figure":
                 write(figure, x, top - NAME - side - 0.02, value(one.memorization), INK, size=6.5)
                 write(figure, x, top - NAME - side - 0.115, f"train {one.index}", SOFT, size=5.5)
     return figure
+
+
+def say(result: Result) -> Said:
+    columns = ["class", "around", "index", "memorization", "stderr"]
+    rows = (
+        (one[0], f"{one[1]:g}", one[2], decimal(one[3]), decimal(one[4]))
+        for one in result.table[columns].itertuples(index=False)
+    )
+    return Said(columns, rows)

@@ -18,7 +18,21 @@ import numpy as np
 
 from memfluence.drawing import BLUE, GREY, INK, SOFT, panels, panels_tidy
 from memfluence.errors import InputError
-from memfluence.experiments._result import Result, about, check_trials, spread
+from memfluence.experiments._result import (
+    Infl,
+    Keep,
+    Mem,
+    MemoryLimit,
+    Permutations,
+    Result,
+    Said,
+    SameClass,
+    Seed,
+    about,
+    check_trials,
+    decimal,
+    spread,
+)
 from memfluence.findings.pairs import influences_by_chance
 from memfluence.runs import Run
 from memfluence.wording import approximate, count, percent
@@ -26,7 +40,9 @@ from memfluence.wording import approximate, count, percent
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["STRONG", "binned", "draw", "summarize"]
+__all__ = ["HEADING", "STRONG", "binned", "draw", "report", "say", "summarize"]
+
+HEADING = "How strong pairs are, and chance (Fig. 3)"
 
 BINS_PER_UNIT = 40  # so that 0.15 and 0.4 are edges
 STRONG = 0.4  # from here on the paper sees near-duplicates
@@ -35,14 +51,14 @@ STRONG = 0.4  # from here on the paper sees near-duplicates
 def summarize(
     run: Run,
     *,
-    mem: float = 0.25,
-    infl: float = 0.15,
-    same_class: bool = True,
-    permutations: int = 5,
+    mem: Mem = 0.25,
+    infl: Infl = 0.15,
+    same_class: SameClass = True,
+    permutations: Permutations = 5,
     resamples: int = 0,
-    keep: float | None = None,
-    seed: int = 0,
-    memory: str | int | None = None,
+    keep: Keep = None,
+    seed: Seed = 0,
+    memory: MemoryLimit = None,
 ) -> Result:
     """The histogram in bins of 0.025, with what chance gives in each.
 
@@ -139,3 +155,28 @@ def draw(result: Result) -> "Figure":
     panel.text(1.02, 0.78, text, transform=panel.transAxes, va="top", color=SOFT, fontsize=7, linespacing=1.5)
     panels_tidy(axes)
     return figure
+
+
+def say(result: Result) -> Said:
+    found, table = result.numbers, result.table
+    shown = table[(table["pairs"] > 0) | (table["by_chance"] > 0)]
+    rows = (
+        (f"{low:.3f}-{high:.3f}", pairs, f"{decimal(mean, 1)} ± {decimal(sd, 1)}")
+        for low, high, pairs, mean, sd in shown.itertuples(index=False)
+    )
+    chance = found["by_chance"]
+    lines = (
+        f"{found['pairs']} pairs of {found['train_examples']} training and {found['test_examples']} test examples"
+        f" ({found['test_share']:.2%} of the test set); {found['single_test_examples']} test examples are in one pair"
+        f" only. {found['share_below_strong']:.1%} of the influences are below {STRONG:g}.",
+        f"By chance alone (permuted masks): {decimal(chance['mean'], 1)} ± {decimal(chance['sd'], 1)} pairs.",
+    )
+    return Said(("influence", "pairs", "by chance"), rows, lines)
+
+
+def report(result: Result, of: str) -> list[str]:
+    found, chance = result.numbers, result.numbers["by_chance"]
+    return [
+        f"{found['pairs']:,} pairs of {found['train_examples']:,} training and {found['test_examples']:,} test"
+        f" examples; permuted masks give {chance['mean']:,.0f} ± {chance['sd']:,.1f} (n = {chance['n']}).",
+    ]

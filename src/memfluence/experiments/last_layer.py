@@ -26,7 +26,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -34,7 +34,23 @@ from memfluence.datasets import Dataset
 from memfluence.drawing import BLUE, INK, ORANGE, PAGE, SOFT, panels, panels_tidy
 from memfluence.errors import InputError, Interrupted, RunMismatchError, StoreError
 from memfluence.estimators import memorization
-from memfluence.experiments._result import BLOCKS, Result, about, check_same_data, check_trials, jackknife, spread
+from memfluence.experiments._result import (
+    BLOCKS,
+    Infl,
+    Keep,
+    Mem,
+    Result,
+    Said,
+    SameClass,
+    Seed,
+    about,
+    check_same_data,
+    check_trials,
+    decimal,
+    jackknife,
+    points,
+    spread,
+)
 from memfluence.experiments._splits import of_keep
 from memfluence.experiments._training import Training, only
 from memfluence.findings.agreement import MEMORIZATION, Agreement, Part, agreement, influence_agreement
@@ -50,7 +66,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["NOTE", "conduct", "draw", "linear_at_once", "plan", "summarize"]
+__all__ = ["HEADING", "NOTE", "conduct", "draw", "linear_at_once", "plan", "report", "say", "summarize"]
+
+HEADING = "What the last layer alone memorizes (Fig. 8)"
 
 NOTE = (
     "The representation has seen every training example, so these linear models are not blind to the examples that they"
@@ -63,7 +81,9 @@ FEW = 10_000  # training examples, up to which a CPU spends its time on calls ra
 INFLUENCE = np.arange(1, 41) / 100  # thresholds compared; lower than elsewhere, since the last layer has weak ones
 
 
-def plan(run: Run, trials: int = 1000, *, seed: int = 0, keep: float | None = None) -> dict[str, Any]:
+def plan(
+    run: Run, trials: Annotated[int, "How many linear models to train."] = 1000, *, seed: Seed = 0, keep: Keep = None
+) -> dict[str, Any]:
     """The design of the linear models: random subsets as large as the run's. Its masks follow from it."""
     check_trials(run)
     if isinstance(trials, bool) or not isinstance(trials, int) or trials < 20:
@@ -72,18 +92,26 @@ def plan(run: Run, trials: int = 1000, *, seed: int = 0, keep: float | None = No
     return {"design": "fixed", "keep": keep or (kept[0] if kept else 0.7), "trials": trials, "seed": seed}
 
 
-def conduct(name: str, runs: list[Run], out: Path, training: Training, options: dict[str, Any]) -> Result:
+def conduct(
+    name: str,
+    runs: list[Run],
+    out: Path,
+    training: Training,
+    *,
+    linear: Annotated[Mapping[str, str] | None, "Setting of the linear models (linear@paper); repeatable."] = None,
+    **options: Any,
+) -> Result:
     """Linear models on what the last layer of one network, trained on everything, is given."""
     run = only(runs, name)
     given = {one: options.pop(one) for one in ("trials", "seed") if one in options}
     design = plan(run, keep=options.get("keep"), **given)
     at_once = {"group": linear_at_once(run.info.n_train, training.device)}
-    linear = resolve("linear@paper", at_once | (options.pop("linear", None) or {}))
+    models = resolve("linear@paper", at_once | dict(linear or {}))
     if not training.train:
         network = _made_with(out)
         return summarize(run, open_run(out / "trained"), network, **options)
     dataset, network = _represented(training.learner_of(run), training.data_of(run), design["seed"], training, out)
-    return summarize(run, training.run(out / "trained", dataset, linear, **design), network, **options)
+    return summarize(run, training.run(out / "trained", dataset, models, **design), network, **options)
 
 
 def linear_at_once(n_train: int, device: str) -> int:
@@ -162,10 +190,10 @@ def summarize(
     linear: Run,
     network: Mapping[str, Any],
     *,
-    mem: float = 0.25,
-    infl: float = 0.15,
-    same_class: bool = True,
-    keep: float | None = None,
+    mem: Mem = 0.25,
+    infl: Infl = 0.15,
+    same_class: SameClass = True,
+    keep: Keep = None,
 ) -> Result:
     """Estimates of `run` against those of `linear`, whose inputs are what the last layer of `network` is given.
 
@@ -323,3 +351,47 @@ def _memorized(axes: "Axes", result: Result) -> None:
     axes.set_xlabel("memorization at or above")
     axes.set_title("training examples", fontsize=8, color=INK)
     axes.legend(frameon=False, fontsize=7)
+
+
+def say(result: Result) -> Said:
+    found, settings = result.numbers, result.settings
+    pairs, network = found["pairs"], found["representation"]
+
+    def sides(one: Mapping[str, Any]) -> tuple[object, ...]:
+        return one["network"], one["linear"], decimal(one["jaccard"])
+
+    rows = (
+        ("test accuracy %", *(points(found[side]["test_accuracy"], "sd") for side in ("network", "linear")), ""),
+        (f"memorized (>= {settings['mem']:g})", *sides(found["memorized"])),
+        (f"pairs (influence >= {settings['infl']:g})", *sides(pairs["memorized"]["agreement"])),
+        ("pairs, memorized or not", *sides(pairs["any"]["agreement"])),
+    )
+    error = found["memorized"]["stderr"]
+    lines = (
+        f"The network trained once, on everything ({network['learner']}, {network['features']} features): test accuracy"
+        f" {network['test_accuracy']:.2%}.",
+        f"Standard errors over trials: {error['network']:.0f} and {error['linear']:.0f} memorized, Jaccard"
+        f" {error['jaccard']:.3f}.",
+        f"Note: {found['note']}",
+    )
+    return Said(("", "whole networks", "linear models", "Jaccard"), rows, lines)
+
+
+def report(result: Result, of: str) -> list[str]:
+    found, pairs = result.numbers, result.numbers["pairs"]["any"]
+    memorized, error = found["memorized"], found["memorized"]["stderr"]
+
+    def beside(name: str, digits: int) -> str:
+        shown = decimal(error[name], digits, ",")
+        return "" if shown == "-" else f" ± {shown}"
+
+    return [
+        f"{found['linear']['trials']:,} linear models find {memorized['linear']:,}{beside('linear', 0)}"
+        f" memorized examples where {found['network']['trials']:,} whole networks find"
+        f" {memorized['network']:,}{beside('network', 0)} (Jaccard index"
+        f" {decimal(memorized['jaccard'])}{beside('jaccard', 3)}, standard errors over trials), and"
+        f" {pairs['linear']['pairs']:,} pairs without"
+        f" the constraint on memorization ({pairs['linear']['by_chance']['mean']:,.0f} by chance) in place of"
+        f" {pairs['network']['pairs']:,} ({pairs['network']['by_chance']['mean']:,.0f} by chance)."
+        f" {found['note']}"
+    ]

@@ -1,4 +1,7 @@
 """The long tail itself: the theory that the paper tests (Feldman 2019), in worlds where the subpopulations are known.
+The first exponent, number and size are the base world; each of the others differs from it in one thing. In the base
+world memorization is also limited by early stopping, and by clipping and noise as in DP-SGD, for learners that have the
+settings epochs, clip and noise, as mlp has. No privacy budget is accounted for.
 
 The theory. Data are a mixture of subpopulations whose frequencies have a long tail, so many of them are seen once in a
 training set (singletons). Nothing about a subpopulation's label can be told from the others: whoever does not memorize
@@ -12,10 +15,7 @@ What is measured, in each world `longtail?exponent=...&subpopulations=...&n_trai
 time): memorization by the size of the subpopulation (trials on random 70% subsets); the accuracy that is lost when
 memorization of singletons is prevented by their removal, against the removal of as many random examples; and how much
 one training example explains: of the errors on the test examples of singleton subpopulations that models without the
-singleton make, the share that is gone in models with it. In the first world, too, what is lost when memorization is
-limited in models that are given everything: by early stopping, by clipping the gradient of each example, and by noise
-on clipped gradients, as in DP-SGD (Abadi et al. 2016). How private that makes a model is not said: no privacy budget is
-accounted for.
+singleton make, the share that is gone in models with it. `_limits` has what is lost when memorization is limited.
 
 Variance. Accuracies have the spread over repeats (unpaired), memorization that over examples of one size, the explained
 share a jackknife over blocks of trials. A world is one draw of data; another seed gives another.
@@ -27,7 +27,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -53,9 +53,21 @@ from memfluence.experiments._limits import (
     draw_stopping,
     early_stopping,
     limited,
+    report_clipping,
     times_seen,
 )
-from memfluence.experiments._result import BLOCKS, Result, check_repeats, difference, jackknife, spread
+from memfluence.experiments._result import (
+    BLOCKS,
+    Result,
+    Said,
+    Seed,
+    check_repeats,
+    decimal,
+    difference,
+    jackknife,
+    points,
+    spread,
+)
 from memfluence.experiments._training import Retraining, Training
 from memfluence.learners import resolve
 from memfluence.records import Trials
@@ -67,10 +79,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Campaign", "World", "conduct", "draw", "plan", "retraining", "summarize"]
+__all__ = ["HEADING", "Campaign", "World", "conduct", "draw", "plan", "report", "retraining", "say", "summarize"]
+
+HEADING = "The theory (Feldman 2019), on data whose subpopulations are known"
 
 SIZES = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, 10**9))  # of subpopulations, in the training set
 ARMS = ("all", "singletons", "random")
+CLIPS = (0.03, 0.1, 0.3, 1.0, 2.0, 3.0, 5.0, 10.0)  # from singletons by chance to nothing lost
+NOISES = (0.03, 0.1, 0.2, 0.4, 1.0, 3.0)  # the other way round
 
 
 @dataclass(frozen=True)
@@ -114,17 +130,17 @@ class Campaign:
 
 
 def plan(
-    exponents: Sequence[float] = (1.0, 0.5, 0.75, 1.25, 1.5),
-    subpopulations: Sequence[int] = (500, 125, 250, 1000, 2000),
-    sizes: Sequence[int] = (1000, 250, 500, 2000),
+    exponents: Annotated[Sequence[float], "Zipf exponents."] = (1.0, 0.5, 0.75, 1.25, 1.5),
+    subpopulations: Annotated[Sequence[int], "How many of them."] = (500, 125, 250, 1000, 2000),
+    sizes: Annotated[Sequence[int], "Sizes of the training set."] = (1000, 250, 500, 2000),
     *,
-    trials: int = 300,
-    repeats: int = 20,
-    epochs: Sequence[int] = (1, 2, 3, 5, 8, 12, 20, 30),
-    clips: Sequence[float] = (0.03, 0.1, 0.3, 1, 2, 3, 5, 10),  # from singletons by chance to nothing lost
-    noises: Sequence[float] = (0.03, 0.1, 0.2, 0.4, 1, 3),  # the other way round
-    noise_clip: float = 5.0,  # which alone costs little
-    seed: int = 0,
+    trials: Annotated[int, "Models for memorization in each world."] = 300,
+    repeats: Annotated[int, "Models for each accuracy."] = 20,
+    epochs: Annotated[Sequence[int], "When to stop early."] = (1, 2, 3, 5, 8, 12, 20, 30),
+    clips: Annotated[Sequence[float], "Norms at which the gradient of each example is clipped."] = CLIPS,
+    noises: Annotated[Sequence[float], "Noise on clipped gradients, in multiples of their norm."] = NOISES,
+    noise_clip: Annotated[float, "Norm at which gradients with noise are clipped."] = 5.0,  # which alone costs little
+    seed: Seed = 0,
 ) -> Campaign:
     """The base world has the first of the first three lists; each of the others differs from it in one of the three."""
     check_repeats(repeats)
@@ -168,7 +184,7 @@ def retraining(dataset: Dataset, repeats: int, seed: int) -> Retraining:
     return Retraining("long-tail", np.stack(masks), tuple(purposes), {"world": dataset.name, "repeats": repeats}, seed)
 
 
-def conduct(name: str, runs: list[Run], out: Path, training: Training, options: dict[str, Any]) -> Result:
+def conduct(name: str, runs: list[Run], out: Path, training: Training, **options: Any) -> Result:
     """Train what the worlds need, into OUT/WORLD/estimate and removal; of the first also epochs-N, clip-C, ..."""
     if runs or training.dataset is not None:
         raise InputError(f"The experiment {name} makes its own data; give no run and no dataset.")
@@ -380,3 +396,43 @@ def _losses(axes: "Axes", worlds: list[dict[str, Any]]) -> None:
     axes.set_ylim(top=1.6 * max(most, axes.get_ylim()[1] / 1.05))  # room for the legend
     axes.legend(frameon=False, fontsize=6.5, loc="upper left")
     ask(axes, "3  What does being without those seen once cost?")
+
+
+def say(result: Result) -> Said:
+    rows = (
+        (
+            f"{one['exponent']:g}",
+            one["subpopulations"],
+            one["n_train"],
+            one["singletons"],
+            decimal(100 * one["test_share"], 1),
+            decimal(one["by_size"][0]["memorization"]["mean"], 2),
+            decimal(100 * one["predicted_loss"], 1),
+            points(one["lost"], digits=1),
+            points(one["lost_random"], digits=1),
+            points({"mean": one["explained"], "stderr": one["explained_stderr"]}, digits=1),
+        )
+        for one in result.numbers["worlds"]
+    )
+    columns = ("seen once", "test data %", "memorized", "theory", "lost", "random", "explained")
+    line = (
+        "test data: the share whose subpopulation was seen once in training; memorized: mean memorization of those"
+        " training examples; theory: points of accuracy lost without them if one example is enough; lost: measured;"
+        " random: without as many random ones; explained: of the errors on that test data without the one training"
+        " example, the share (%) that is gone with it. ± standard error."
+    )
+    return Said(("exponent", "subpops", "n", *columns), rows, [line])
+
+
+def report(result: Result, of: str) -> list[str]:
+    worlds = [one for one in result.numbers["worlds"] if one["singletons"] and one["predicted_loss"]]
+    alone = [one["by_size"][0]["memorization"]["mean"] for one in worlds]
+    costs = [one["lost"]["mean"] / one["predicted_loss"] for one in worlds]
+    explained = [one["explained"] for one in worlds if one["explained"] is not None]
+    return [
+        f"In {len(worlds)} worlds, examples that are the only one of their subpopulation have a mean memorization of"
+        f" {min(alone):.2f} to {max(alone):.2f}; being without them costs {min(costs):.0%} to {max(costs):.0%} of what"
+        " theory says it would if one example were enough, and one training example explains"
+        f" {min(explained):.0%} to {max(explained):.0%} of the errors on its subpopulation.",
+        *report_clipping(result.numbers.get("clipping", [])),  # which older results lack
+    ]

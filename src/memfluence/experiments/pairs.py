@@ -23,7 +23,19 @@ import numpy as np
 
 from memfluence.drawing import BLUE, INK, ORANGE, SOFT, WORDS, cell, new_canvas, write
 from memfluence.errors import InputError
-from memfluence.experiments._result import Result, about, check_trials
+from memfluence.experiments._result import (
+    Data,
+    Infl,
+    Keep,
+    Mem,
+    MemoryLimit,
+    Result,
+    Said,
+    SameClass,
+    about,
+    check_trials,
+    decimal,
+)
 from memfluence.experiments.examples import in_words, pictures
 from memfluence.runs import Run
 from memfluence.wording import class_name, shortened, value
@@ -31,7 +43,10 @@ from memfluence.wording import class_name, shortened, value
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "positions", "strongest_first", "summarize"]
+__all__ = ["CAPTION", "HEADING", "draw", "positions", "say", "strongest_first", "summarize"]
+
+HEADING = "Pairs to look at (Figs. 4 to 6)"
+CAPTION = "Chosen by the paper's procedure."
 
 SETS, EACH, TESTS = 3, 5, 4  # n_copies, n_egs and n_test_egs of the paper
 
@@ -39,12 +54,12 @@ SETS, EACH, TESTS = 3, 5, 4  # n_copies, n_egs and n_test_egs of the paper
 def summarize(
     run: Run,
     *,
-    mem: float = 0.25,
-    infl: float = 0.15,
-    same_class: bool = True,
-    dataset: str | None = None,
-    keep: float | None = None,
-    memory: str | int | None = None,
+    mem: Mem = 0.25,
+    infl: Infl = 0.15,
+    same_class: SameClass = True,
+    dataset: Data = None,
+    keep: Keep = None,
+    memory: MemoryLimit = None,
 ) -> Result:
     """The paper's selection of training examples, each with its four most influenced test examples."""
     import pandas as pd
@@ -159,3 +174,12 @@ def _which(result: Result) -> str:
     if shown == SETS * EACH:
         return f"{SETS} sets of {EACH} training examples, spread evenly over the order of their highest influence"
     return f"{shown} training examples, in the order of their highest influence"
+
+
+def say(result: Result) -> Said:
+    columns = ["set", "train_index", "class", "memorization", "test_index", "influence"]
+    rows = (
+        (one[0] + 1, one[1], one[2], decimal(one[3]), one[4], decimal(one[5]))
+        for one in result.table[columns].itertuples(index=False)
+    )
+    return Said(("set", "train", "class", "memorization", "test", "influence"), rows)

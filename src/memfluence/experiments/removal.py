@@ -16,20 +16,26 @@ the test examples of that class right, and the random control can. One that leav
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from memfluence.drawing import BLUE, COLUMN, GREY, INK, ORANGE, curve, panels, panels_tidy
 from memfluence.errors import InputError
 from memfluence.experiments._result import (
+    Keep,
+    Repeats,
     Result,
+    Said,
+    Seed,
     about,
     check_classes,
     check_repeats,
     check_trials,
+    decimal,
     difference,
     models,
+    points,
     spread,
     warn,
 )
@@ -42,7 +48,9 @@ from memfluence.seeding import generator, random_subset
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["MEMORIZED", "THRESHOLDS", "draw", "plan", "summarize"]
+__all__ = ["HEADING", "MEMORIZED", "THRESHOLDS", "draw", "plan", "report", "say", "summarize"]
+
+HEADING = "What memorized examples are worth (Fig. 2)"
 
 THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 MEMORIZED = 0.3  # the paper's, where it states the share of memorized examples and their utility
@@ -50,12 +58,12 @@ MEMORIZED = 0.3  # the paper's, where it states the share of memorized examples 
 
 def plan(
     run: Run,
-    thresholds: Sequence[float] = THRESHOLDS,
-    repeats: int = 5,
+    thresholds: Annotated[Sequence[float], "Of memorization."] = THRESHOLDS,
+    repeats: Repeats = 5,
     *,
-    mem: float = MEMORIZED,
-    seed: int = 0,
-    keep: float | None = None,
+    mem: Annotated[float, "Threshold at which share and utility are stated."] = MEMORIZED,
+    seed: Seed = 0,
+    keep: Keep = None,
     begun: Sequence[int] = (),
 ) -> Retraining:
     """The models of the experiment: `repeats` that keep all, and for each threshold `repeats` without the memorized
@@ -198,3 +206,67 @@ def draw(result: Result) -> "Figure":
     upper.legend(frameon=False, loc="best", fontsize=7)
     panels_tidy(axes)
     return figure
+
+
+def say(result: Result) -> Said:
+    found, mem = result.numbers, result.settings["mem"]
+    rows = (
+        (
+            f">= {one['threshold']:g}",
+            one["removed"],
+            f"{one['fraction_left']:.1%}",
+            points(one["accuracy"], "sd"),
+            points(one["accuracy_random"], "sd"),
+            points(one["excess"]),
+        )
+        for one in found["points"]
+    )
+    whole = points(found["accuracy"], "sd")
+    lines = [f"Nothing removed: {whole}. ± is one standard deviation; of the excess, its error."]
+    if (at := found["memorized"]) is None:
+        lines.append(f"No example has a memorization of {mem:g} or more.")
+    else:
+        lines.append(
+            f"{at['share']:.1%} of the examples are memorized at {mem:g} or above; their removal costs"
+            f" {points(at['cost'])} points of accuracy, that of as many random ones {points(at['cost_random'])}"
+            " (± standard error)."
+        )
+    return Said(("memorization", "removed", "left", "accuracy %", "random %", "excess cost"), rows, lines)
+
+
+def report(result: Result, of: str) -> list[str]:
+    found = result.numbers
+    known = [one for one in found["points"] if decimal(one["excess"]["stderr"]) != "-"]
+    worse = [one for one in known if one["excess"]["mean"] > 2 * one["excess"]["stderr"]]
+    better = [one for one in known if one["excess"]["mean"] < -2 * one["excess"]["stderr"]]
+    if len(worse) > len(known) / 2:
+        verdict = (
+            f"Memorized examples hurt more than random ones at {_all(worse, known)} (by more than two standard errors)."
+        )
+    else:
+        less = f"; at {_all(better, known)} they hurt less" if better else ""
+        where = f"at {_all(worse, known)}" if worse else "at no threshold"
+        verdict = (
+            f"{of} does not show that memorized examples hurt more than random ones: by more than two standard"
+            f" errors they do {where}{less}."
+        )
+    lines = [verdict, ""]
+    lines += ["| memorization | removed | all kept % | without them % | without random ones % | excess cost (se) | n |"]
+    lines += ["|---|---|---|---|---|---|---|"]
+    for one in found["points"]:
+        lines.append(
+            f"| >= {one['threshold']:g} | {one['removed']:,} ({one['share']:.1%}) | {points(found['accuracy'], 'sd')} |"
+            f" {points(one['accuracy'], 'sd')} | {points(one['accuracy_random'], 'sd')} | {points(one['excess'])} |"
+            f" {one['excess']['n']} |"
+        )
+    if emptied := [one for one in found["points"] if one["emptied_classes"]]:
+        counts = ", ".join(f"{len(one['emptied_classes'])} at {one['threshold']:g}" for one in emptied)
+        lines += ["", f"Classes that lose all their examples: {counts}; their test examples are lost with them."]
+    return lines
+
+
+def _all(some: list[Any], known: list[Any]) -> str:
+    if len(some) == len(known):
+        return "every threshold"
+    levels = ", ".join(f"{one['threshold']:g}" for one in some)
+    return f"{len(some)} of {len(known)} thresholds ({levels})"

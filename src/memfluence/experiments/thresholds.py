@@ -17,13 +17,24 @@ Failure cases. Where no threshold will do there is no proposal (None), and `note
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from memfluence.drawing import BLUE, GREY, INK, ORANGE, PAGE, curve, panels, panels_tidy
 from memfluence.errors import InputError
-from memfluence.experiments._result import Result, about
+from memfluence.experiments._result import (
+    Keep,
+    MemoryLimit,
+    Permutations,
+    Result,
+    Said,
+    SameClass,
+    Seed,
+    Splits,
+    about,
+    decimal,
+)
 from memfluence.experiments._splits import Side, by_chance, check_draws, compared, on_memorization, sides, trials_each
 from memfluence.experiments.consistency import agreement_table, mean_sd
 from memfluence.findings.agreement import Agreement
@@ -33,7 +44,9 @@ from memfluence.wording import approximate
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["FEWEST", "draw", "propose", "summarize"]
+__all__ = ["FEWEST", "HEADING", "draw", "propose", "report", "say", "summarize"]
+
+HEADING = "How low can the threshold be? (Sec. 2)"
 
 FEWEST = 20  # selected by each half
 MEMORIZED, PAPER = 0.25, 0.15  # the paper's significant level of memorization, and its threshold on influence
@@ -42,14 +55,14 @@ MEMORIZED, PAPER = 0.25, 0.15  # the paper's significant level of memorization, 
 def summarize(
     run: Run,
     *,
-    jaccard: float = 0.7,
-    mem: float = MEMORIZED,
-    same_class: bool = True,
-    splits: int = 5,
-    permutations: int = 3,
-    keep: float | None = None,
-    seed: int = 0,
-    memory: str | int | None = None,
+    jaccard: Annotated[float, "Jaccard index that two halves of the trials are to reach."] = 0.7,
+    mem: Annotated[float, "Least threshold on memorization to propose."] = MEMORIZED,
+    same_class: SameClass = True,
+    splits: Splits = 5,
+    permutations: Permutations = 3,
+    keep: Keep = None,
+    seed: Seed = 0,
+    memory: MemoryLimit = None,
 ) -> Result:
     """Propose a threshold on memorization, at least `mem`, and with it one on influence."""
     import pandas as pd
@@ -156,3 +169,31 @@ def draw(result: Result) -> "Figure":
         panel.legend(frameon=False, fontsize=7, loc="best")
     panels_tidy(axes)
     return figure
+
+
+def say(result: Result) -> Said:
+    found, any_class = result.numbers, not result.settings["same_class"]
+    rows = []
+    for name, key in (("memorization", "mem"), ("influence", "infl")):
+        at, or_less = found["at"][name], " or less" if key == "infl" and found["infl_could_be_lower"] else ""
+        if at is None:
+            rows.append((name, "none", "-", "-", "-"))
+        else:
+            index = f"{decimal(at['jaccard'])} ± {decimal(at['jaccard_sd'])}"
+            halves = (decimal(at["first"], 0), decimal(at["second"], 0))
+            rows.append((name, f"{found[key]:g}{or_less}", index, *halves))
+    if found["note"] is None:
+        pairs = f"memfluence pairs {result.runs[0]} --mem {found['mem']:g} --infl {found['infl']:g}"
+        line = f"Use them: {pairs}{' --any-class' if any_class else ''}"
+    return Said(("threshold on", "proposed", "Jaccard", "one half", "other half"), rows, [found["note"] or line])
+
+
+def report(result: Result, of: str) -> list[str]:
+    found = result.numbers
+    if found["note"] is not None:
+        return [found["note"]]
+    return [
+        f"Two halves of {found['trials_each']:,} trials have a Jaccard index of at least {found['jaccard']:g} at a"
+        f" memorization of {found['mem']:g}, the lowest from the usual one on, and at an influence of"
+        f" {found['infl']:g}, the lowest{' looked at' if found['infl_could_be_lower'] else ' at which they do'}."
+    ]

@@ -1,4 +1,4 @@
-"""Marginal utility of the high-influence training examples S_h (the paper's section on influence).
+"""Marginal utility of the training examples in high-influence pairs (S_h), and how much of it the pairs explain.
 
 Definition. S_h and S'_h are the training and the test examples in high-influence pairs, as a run finds them. Models are
 trained on all of S and on S without S_h. How much accuracy is lost on the whole test set, how much of that is due to
@@ -17,7 +17,7 @@ does: with few trials many are chance, and S_h is then larger and S'_h less affe
 see `removal`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,13 +25,22 @@ import numpy as np
 from memfluence.drawing import BLUE, GREY, INK, ORANGE, PAGE, SOFT, panels, panels_tidy
 from memfluence.errors import InputError
 from memfluence.experiments._result import (
+    Infl,
+    Keep,
+    Mem,
+    Repeats,
     Result,
+    Said,
+    SameClass,
+    Seed,
     about,
     check_classes,
     check_repeats,
     check_trials,
+    decimal,
     difference,
     models,
+    points,
     spread,
     warn,
 )
@@ -44,20 +53,22 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "plan", "summarize"]
+__all__ = ["HEADING", "draw", "plan", "report", "say", "summarize"]
+
+HEADING = "What the training examples in pairs are good for (Sec. 3.3)"
 
 ARMS = ("all", "without")
 
 
 def plan(
     run: Run,
-    repeats: int = 20,
+    repeats: Repeats = 20,
     *,
-    mem: float = 0.25,
-    infl: float = 0.15,
-    same_class: bool = True,
-    seed: int = 0,
-    keep: float | None = None,
+    mem: Mem = 0.25,
+    infl: Infl = 0.15,
+    same_class: SameClass = True,
+    seed: Seed = 0,
+    keep: Keep = None,
     begun: Sequence[int] = (),
 ) -> Retraining:
     """`repeats` models that keep all examples, and as many without S_h, by turns: wherever training is cut, both sides
@@ -218,3 +229,44 @@ def _loss(axes: "Axes", result: Result) -> None:
     axes.invert_yaxis()
     axes.set_xlabel("points of test accuracy (± one sd)")
     axes.set_title("what being without S$_h$ costs", fontsize=8, color=INK)
+
+
+def say(result: Result) -> Said:
+    found = result.numbers
+    sets = {"test": "whole test set", "influenced": "influenced", "rest": "the rest"}
+    columns = ("accuracy", "accuracy_without", "difference", "contribution")
+    rows = (
+        (title, found[name]["examples"], *(points(found[name][key], "sd") for key in columns))
+        for name, title in sets.items()
+    )
+    errors = (f"{sets[name]} {decimal(100 * found[name]['contribution']['stderr'], 2)}" for name in sets)
+    line = (
+        "± is one standard deviation of one run (of a difference: of one run of each side, which are not paired);"
+        f" standard errors of the losses: {', '.join(errors)}. What the influenced examples contribute is"
+        f" {_within(found)} one standard deviation of the whole loss, as the paper states it"
+    )
+    away = decimal(found["rest_in_standard_errors"], 1)
+    rest = "" if away == "-" else f"; the rest of it is {away} standard errors from 0, which says more"
+    header = ("test examples", "n", "all kept %", "without S_h %", "lost %", "contributes, points")
+    return Said(header, rows, [f"{line}{rest}."])
+
+
+def report(result: Result, of: str) -> list[str]:
+    found, settings = result.numbers, result.settings
+    away = decimal(found["rest_in_standard_errors"], 1)
+    from_0 = "" if away == "-" else f", which is {away} standard errors from 0"
+    return [
+        f"Without the {settings['removed']:,} training examples in the {settings['pairs']:,} pairs (of which"
+        f" {settings['pairs_by_chance']:,.0f} are expected by chance) models lose"
+        f" {points(found['test']['difference'])} points of accuracy (± standard error,"
+        f" {found['test']['difference']['n']} models a side, not paired). The {found['influenced']['examples']:,} test"
+        f" examples in pairs contribute {points(found['influenced']['contribution'])}, all others"
+        f" {points(found['rest']['contribution'])}{from_0}."
+        f" As the paper states it, what the test examples in pairs contribute is {_within(found)} one standard"
+        f" deviation of the whole ({points(found['test']['contribution'], 'sd')} for one run of each side); the"
+        " standard errors say more.",
+    ]
+
+
+def _within(found: Mapping[str, Any]) -> str:
+    return "within" if found["within_one_sd"] else "not within"

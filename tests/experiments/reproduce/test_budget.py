@@ -6,7 +6,7 @@ import pytest
 
 from memfluence.engines import Note, PartWay, TrialDone
 from memfluence.errors import InputError
-from memfluence.experiments.reproduce._budget import Until, base_trials, more_repeats, reserve, seconds_of
+from memfluence.experiments.reproduce._subjects import Until, base_trials, more_repeats, reserve, seconds_of
 from memfluence.progress import Silent
 
 

@@ -7,9 +7,18 @@ import pytest
 
 from memfluence import paper
 from memfluence.experiments import Result
-from memfluence.experiments.reproduce._reasons import RULES, Facts, difference, reasons, thresholds_of_ours
 from memfluence.experiments.reproduce._subjects import subject_of
-from memfluence.experiments.reproduce._table import as_markdown, in_words, rows_of, sides_in_words
+from memfluence.experiments.reproduce._table import (
+    RULES,
+    Facts,
+    as_markdown,
+    difference,
+    in_words,
+    reasons,
+    rows_of,
+    sides_in_words,
+    thresholds_of_ours,
+)
 from memfluence.paper import Reported
 
 FACTS = Facts(

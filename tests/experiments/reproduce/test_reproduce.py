@@ -13,8 +13,7 @@ from engines.commands import memfluence
 from memfluence.engines import Event, TrialDone
 from memfluence.errors import InputError, Interrupted
 from memfluence.experiments.last_layer import linear_at_once
-from memfluence.experiments.reproduce._budget import Until
-from memfluence.experiments.reproduce._subjects import SUBJECTS, chosen_parts, data_of, subject_of
+from memfluence.experiments.reproduce._subjects import SUBJECTS, Until, chosen_parts, data_of, subject_of
 from memfluence.learners import resolve
 from memfluence.progress import Silent
 from memfluence.store import TrialStore
@@ -120,7 +119,7 @@ def timeless(found: dict[str, Any]) -> str:
 def test_stopped_and_called_again_it_goes_on(
     after: int, whole: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memfluence.experiments.reproduce.Silent", Stopping)
+    monkeypatch.setattr("memfluence.progress.Silent", Stopping)
     Stopping.left = after
     with pytest.raises(Interrupted, match="run the same command to go on"):
         small(tmp_path, only=STOPPED)
@@ -153,7 +152,7 @@ def test_linear_models_that_are_complete_when_the_time_is_over_are_kept(
                 self.deadline = 0.0
             super().event(event)
 
-    monkeypatch.setattr("memfluence.experiments.reproduce.Until", Over)
+    monkeypatch.setattr("memfluence.experiments.reproduce._subjects.Until", Over)
     small(tmp_path, only="last-layer=120")
     there = TrialStore.open(tmp_path / "last-layer" / "trained").scan().numbers
     assert there.tolist() == list(range(linear_at_once(60, "cpu")))  # the group that was trained at once

@@ -4,48 +4,57 @@ OUT/base/, OUT/second/     the trials that memorization and influence are estima
 OUT/NAME/                  an experiment, as `memfluence experiment NAME` leaves it
 OUT/reproduction.md, .json the report, with its figures in OUT/reproduction/
 OUT/progress.json          how many trials to begin with, and what each part was made of: nothing is done twice
+
+The command line reads the signature here, so all else is imported when the work begins.
 """
 
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from memfluence.experiments._training import Training
-from memfluence.experiments.reproduce._base import base_of, prepared
-from memfluence.experiments.reproduce._budget import Until, reserve, seconds_of
-from memfluence.experiments.reproduce._parts import Parts
-from memfluence.experiments.reproduce._report import write_report
-from memfluence.experiments.reproduce._subjects import TRAINED, chosen_parts, data_of, subject_of
-from memfluence.experiments.reproduce._table import sides_in_words
-from memfluence.progress import Progress, Silent
-from memfluence.runs import Run, open_run
-from memfluence.store import refuse_uri
+from memfluence.errors import InputError
 
-__all__ = ["reproduce", "sides_in_words"]
+if TYPE_CHECKING:
+    from memfluence.runs import Run
+
+__all__ = ["reproduce"]
 
 
 def reproduce(
-    name: str,
-    data: str | None = None,
+    name: Annotated[str, "digits, mnist or cifar100."],
+    data: Annotated[str | None, "Directory of the dataset's files, or FILE.npz."] = None,
     *,
-    budget: str | None = None,
-    out: str | Path | None = None,
-    run: str | Path | Run | None = None,
-    second_run: str | Path | Run | None = None,
-    only: str | None = None,
-    trials: int | None = None,
-    mem: float = 0.25,
-    infl: float = 0.15,
-    learner: Any = None,
-    settings: Mapping[str, str] | None = None,
-    second: Any = None,
-    device: str = "auto",
-    workers: int = 1,
-    seed: int = 0,
-    train: bool = True,
-    report: str | Path | None = None,
-    progress: bool = True,
+    budget: Annotated[
+        str | None, "Time of this call: 90s, 30m, 2h; 0: no training.  [default: 30m; digits 14m]"
+    ] = None,
+    out: Annotated[str | Path | None, "Where everything goes.  [default: runs/reproduce-DATASET]"] = None,
+    run: Annotated["str | Path | Run | None", "Trials that are there already."] = None,
+    second_run: Annotated["str | Path | Run | None", "The same of another network."] = None,
+    only: Annotated[
+        str | None,
+        "Parts, with numbers of models if you like, as removal,utility=30: removal (repeats), utility (repeats),"
+        " last-layer (linear models), second (trials of another network), long-tail, histogram, consistency,"
+        " architectures, thresholds, examples, pairs.",
+    ] = None,
+    trials: Annotated[int | None, "How many to begin with.  [default: by the time]"] = None,
+    mem: Annotated[float, "Least memorization of the training example."] = 0.25,
+    infl: Annotated[float, "Least influence."] = 0.15,
+    learner: Annotated[Any, "Another one than the usual."] = None,
+    settings: Annotated[
+        Mapping[str, str] | None,
+        "Setting of a built-in learner or recipe, option of a network, or parameter of an estimator; repeatable.",
+    ] = None,
+    second: Annotated[Any, "Another network to compare with."] = None,
+    device: Annotated[str, "auto, cpu or cuda."] = "auto",
+    workers: Annotated[int, "Worker processes."] = 1,
+    seed: Annotated[int, "Root of all randomness."] = 0,
+    train: Annotated[bool, "Read what is there."] = True,
+    report: Annotated[
+        str | Path | None,
+        "Where the report goes; figures in a directory beside it.  [default: DIR/reproduction.md]",
+    ] = None,
+    progress: Annotated[bool, "No progress."] = True,
 ) -> dict[str, Any]:
     """Redo the paper's experiments on "digits", "mnist" or "cifar100" and write a report; gives what it says.
 
@@ -59,6 +68,24 @@ def reproduce(
     higher `infl` leaves out what is chance. `learner` and `second` are other learners than the usual ones.
     `train=False`, or a budget of "0", reads what is there. `report` is where the report goes (OUT/reproduction.md).
     """
+    from memfluence.experiments._training import Training
+    from memfluence.experiments.reproduce._parts import Parts, base_of, prepared
+    from memfluence.experiments.reproduce._report import write_report
+    from memfluence.experiments.reproduce._subjects import (
+        TRAINED,
+        Until,
+        chosen_parts,
+        data_of,
+        reserve,
+        seconds_of,
+        subject_of,
+    )
+    from memfluence.progress import Progress, Silent
+    from memfluence.runs import Run, open_run
+    from memfluence.store import refuse_uri
+
+    if trials is not None and trials < 1:
+        raise InputError(f"The 'trials' parameter must be an integer >= 1. Got {trials!r} instead.")
     subject, given = subject_of(name), seconds_of(budget or subject_of(name).budget)
     train = train and given > 0
     wanted = chosen_parts(subject, only)

@@ -1,28 +1,39 @@
-"""The parts of a reproduction: each trained as far as the time goes, summarized, drawn, and kept."""
+"""The parts of a reproduction: the trials that all is made from, then each part as far as the time goes, and kept."""
 
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from memfluence.datasets import as_dataset
 from memfluence.errors import InputError, Interrupted, MemfluenceError
-from memfluence.experiments import Result, overview
+from memfluence.estimators import memorization
+from memfluence.experiments._result import BLOCKS, Result, about, check_trials, jackknife, spread
 from memfluence.experiments._training import Training, begun
 from memfluence.experiments.doing import experiment
 from memfluence.experiments.last_layer import linear_at_once
-from memfluence.experiments.reproduce._base import read_progress, write_progress
-from memfluence.experiments.reproduce._budget import Until, more_repeats
-from memfluence.experiments.reproduce._subjects import FEWEST, LEAST, MOST, TRAINED, Subject
+from memfluence.experiments.reproduce._subjects import (
+    FEWEST,
+    LEAST,
+    MOST,
+    TRAINED,
+    Subject,
+    Until,
+    base_trials,
+    more_repeats,
+)
 from memfluence.learners import resolve
 from memfluence.progress import duration
 from memfluence.records import digest
 from memfluence.runs import Run, open_run
-from memfluence.store import RUN_FILE
+from memfluence.store import RUN_FILE, is_run, unpack, write_whole
 
-__all__ = ["Parts"]
+__all__ = ["Parts", "base_of", "overview", "prepared"]
 
 NO_TIME = "There was not enough time for it; the same command goes on."
 UNFINISHED = "Not all of its models are trained yet; the same command goes on."
@@ -50,7 +61,7 @@ class Parts:
     @cached_property
     def overview(self) -> Result:
         """The base run in numbers."""
-        return overview.summarize(self.base, mem=self.mem, infl=self.infl)
+        return overview(self.base, mem=self.mem, infl=self.infl)
 
     def do(self, part: str, count: int | None) -> None:
         """Train what is missing while there is time, and summarize what is there."""
@@ -80,7 +91,7 @@ class Parts:
             if result is not None:
                 self.results[part] = result
             made_of = self._made_of(part, count) | {"complete": complete}
-            write_progress(self.where, done=read_progress(self.where).get("done", {}) | {part: made_of})
+            _write_progress(self.where, done=_read_progress(self.where).get("done", {}) | {part: made_of})
 
     def recall(self, part: str) -> None:
         """The result of an earlier call for a part that was not asked for now, as far as it had come."""
@@ -227,7 +238,7 @@ class Parts:
     def _kept(self, part: str, count: int | None, asked: bool = True) -> Result | None:
         """An earlier result, if it is made of what is there and, where it is `asked` for, of all that is to be."""
         path = self.where / part / f"{'consistency' if part == 'architectures' else part}.json"
-        made_of = read_progress(self.where).get("done", {}).get(part, {})
+        made_of = _read_progress(self.where).get("done", {}).get(part, {})
         now = self._made_of(part, count) | {"complete": True}
         ignored = () if asked and self.how.train else ("complete", "wanted", "learner", "seed")  # as they are there
         same = all(made_of.get(name) == value for name, value in now.items() if name not in ignored)
@@ -258,3 +269,121 @@ def _trials_of(run: Run) -> dict[str, Any]:
     """Which run it is (data, plan and learner; if it was imported, where it lies), and how many trials it has."""
     place = {} if run.info.plan else {"path": str(run.path.resolve())}
     return {**run.info.identity, **place, "trials": len(run.store.scan().numbers)}
+
+
+def overview(run: Run, *, mem: float = 0.25, infl: float = 0.15) -> Result:
+    """The run itself, as the paper describes its own: how many models, how accurate, how many examples they memorize.
+
+    `infl` is only noted. The number of memorized examples has a jackknife's standard error over blocks of trials: how
+    far it would move with other trials. Estimates from fewer trials are noisier, so a count at a threshold moves more
+    between blocks than it would between runs: the error is rather too large (in 14 runs of a `longtail` world 1.8
+    times). It does not say how far the count is off: noise lifts some examples over the threshold and takes others
+    below it, and with few trials there are more of the first.
+    """
+    import pandas as pd
+
+    check_trials(run)
+    trials, kinds = run.trials, run.info.kinds
+
+    def memorized(which: np.ndarray) -> int:
+        return int((memorization(trials.select(which), kinds).value >= mem).sum())
+
+    blocks = trials.numbers // trials.cluster % BLOCKS
+    numbers = {
+        "mem": mem,
+        "infl": infl,
+        "keep": float(np.bitwise_count(trials.mask).sum() / (len(trials) * trials.n_train)),
+        "trials": len(trials),
+        "test_accuracy": spread(unpack(trials.test_correct, trials.n_test).mean(axis=1)),
+        "memorized": memorized(blocks >= 0),
+        "memorized_stderr": jackknife([memorized(blocks != block) for block in range(BLOCKS)]),
+    }
+    return Result("run", f"{about(run.info)}, {len(trials):,} models", numbers, pd.DataFrame(), {"mem": mem})
+
+
+def prepared(how: Training, subject: Subject, spec: str | None, run: "str | Path | Run | None") -> Training:
+    """With the data loaded and the learner made, once for all parts: what is wrong with them is said first."""
+    there = None if run is None else run if isinstance(run, Run) else open_run(run)
+    if not how.train:
+        return replace(how, dataset=spec)
+    if there is not None:
+        how = replace(how, dataset=spec)
+        return replace(how, dataset=how.data_of(there), learner=how.learner_of(there), settings=None)
+    return replace(
+        how, dataset=as_dataset(spec), learner=resolve(how.learner or subject.learner, how.settings), settings=None
+    )
+
+
+def base_of(
+    subject: Subject,
+    how: Training,
+    where: Path,
+    run: "str | Path | Run | None",
+    clock: Until,
+    budget: float,
+    trials: int | None,
+    seed: int,
+) -> Run:
+    """The run. If the time is over before it is complete, that ends the call: all else is made from it."""
+    if run is not None:
+        if trials is not None:
+            raise InputError("The trials are those of --run; leave out --trials.")
+        there = run if isinstance(run, Run) else open_run(run)
+        return _with_data(there, how)
+    if not how.train:
+        if not is_run(where / "base"):
+            raise InputError(f"{where} has no trials yet; run it without --no-train, and with a --budget.")
+        return _with_data(open_run(where / "base"), how)
+    clock.group = how.learner.group_size(how.dataset, how.device)
+    wanted = _read_progress(where).get("base_trials")
+    try:
+        if wanted is None:
+            wanted = trials or _affordable(subject, how, where, clock, budget, seed)
+            _write_progress(where, base_trials=wanted)
+        elif trials is not None and trials != wanted:
+            raise InputError(
+                f"{where} was begun with {wanted} trials, from which all its parts are made; leave out --trials, or"
+                " choose another directory (--out)."
+            )
+        clock.note(f"{wanted:,} trials of {how.learner.name} to begin with")
+        return how.run(where / "base", how.dataset, how.learner, trials=wanted, seed=seed)
+    except Interrupted:
+        if not clock.expired:
+            raise
+        done = len(open_run(where / "base").store.scan().numbers)
+        raise Interrupted(
+            f"The time was over after {done} of the {wanted or 'first'} trials that all else is made from; run the same"
+            " command to go on."
+        ) from None
+
+
+def _affordable(subject: Subject, how: Training, where: Path, clock: Until, budget: float, seed: int) -> int:
+    """How many trials a share of the time allows, from the pace of the first ones, which are kept."""
+    group = clock.group
+    alone = replace(how, workers=1)
+    alone.run(where / "base", how.dataset, how.learner, trials=group, seed=seed)  # with what is compiled on the way
+    count = 2 * group if group > 1 else 4
+    before = time.monotonic()
+    alone.run(where / "base", how.dataset, how.learner, trials=count, seed=seed)
+    each = (time.monotonic() - before) / (count - group) / how.workers
+    wanted = max(base_trials(budget, each, subject.trials), count)
+    clock.note(f"a trial takes {duration(each)}; {duration(budget)} allow {wanted:,} of them to begin with")
+    return wanted
+
+
+def _with_data(run: Run, how: Training) -> Run:
+    """The run with its data, if they were named."""
+    if isinstance(how.dataset, str):
+        run.dataset(how.dataset)
+        return run
+    return run if how.dataset is None else Run(run.store, how.dataset)
+
+
+def _read_progress(where: Path) -> dict[str, Any]:
+    path = where / "progress.json"
+    found: dict[str, Any] = json.loads(path.read_bytes()) if path.is_file() else {}
+    return found
+
+
+def _write_progress(where: Path, **changes: Any) -> None:
+    write_whole(where / "progress.json", (json.dumps(_read_progress(where) | changes, indent=2) + "\n").encode())

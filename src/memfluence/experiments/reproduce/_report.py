@@ -8,17 +8,17 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from memfluence.experiments import Result
+from memfluence.experiments import EXPERIMENTS, named
+from memfluence.experiments._result import Result
 from memfluence.experiments.reproduce._parts import Parts
-from memfluence.experiments.reproduce._reasons import facts_of
 from memfluence.experiments.reproduce._subjects import TITLES, Subject
-from memfluence.experiments.reproduce._table import as_markdown, rows_of
-from memfluence.experiments.reproduce._text import CAPTIONS, SECTIONS, said
+from memfluence.experiments.reproduce._table import as_markdown, facts_of, rows_of
 from memfluence.store import write_whole
 
 __all__ = ["write_report"]
 
 MOST_BYTES = 150_000  # of a figure
+ANOTHER_NETWORK = "Does another network agree? (Fig. 7)"  # the second section of the experiment consistency
 
 
 def write_report(subject: Subject, parts: Parts, path: Path) -> dict[str, Any]:
@@ -40,18 +40,9 @@ def write_report(subject: Subject, parts: Parts, path: Path) -> dict[str, Any]:
     text += [_made_with(parts), ""]
     text += ["## The paper's numbers beside ours", ""]
     text += [*as_markdown(rows, subject.paper), "", NOTE, ""]
-    for part, heading in SECTIONS.items():
+    for part in (part for name in EXPERIMENTS for part in (name, *["architectures"] * (name == "consistency"))):
         if part in parts.results:
-            figure = _copied(parts.where / part / f"{parts.results[part].name}.png", path, part)
-            result = parts.results[part]
-            text += [
-                f"## {heading}",
-                "",
-                f"![{CAPTIONS.get(part, heading)}]({figure})",
-                "",
-                *said(part, result, subject.name),
-                "",
-            ]
+            text += _section(part, parts.results[part], parts.where / part, path, subject.name)
     if lines := _missing(rows, parts.missing):
         text += ["## What is missing", "", *lines, ""]
     write_whole(path, ("\n".join(text).rstrip() + "\n").encode())
@@ -59,6 +50,15 @@ def write_report(subject: Subject, parts: Parts, path: Path) -> dict[str, Any]:
         path.with_suffix(".json"), (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
     )
     return document
+
+
+def _section(part: str, result: Result, where: Path, path: Path, subject: str) -> list[str]:
+    """The section of a part: its heading, its figure, and what its experiment says of it."""
+    module = named(result.name)
+    heading = ANOTHER_NETWORK if part == "architectures" else module.HEADING
+    caption = getattr(module, "CAPTION", heading)
+    said = module.report(result, subject) if hasattr(module, "report") else [f"{caption} {result.title}."]
+    return [f"## {heading}", "", f"![{caption}]({_copied(where / f'{result.name}.png', path, part)})", "", *said, ""]
 
 
 def _run(parts: Parts) -> Result:

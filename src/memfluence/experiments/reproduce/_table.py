@@ -1,24 +1,225 @@
-"""The paper's numbers beside ours, row by row."""
+"""The paper's numbers beside ours, row by row, and why they differ: data, network, trials, chance."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from memfluence import paper
 from memfluence.experiments import Result
 from memfluence.experiments.histogram import STRONG
-from memfluence.experiments.reproduce._reasons import Facts, difference, reasons, thresholds_of_ours
-from memfluence.experiments.reproduce._subjects import TITLES
+from memfluence.experiments.reproduce._subjects import ARCHITECTURES, TITLES, Subject
 from memfluence.paper import Reported
 
-__all__ = ["as_markdown", "in_words", "rows_of", "sides_in_words"]
+__all__ = [
+    "RULES",
+    "Facts",
+    "as_markdown",
+    "difference",
+    "facts_of",
+    "in_words",
+    "reasons",
+    "rows_of",
+    "sides_in_words",
+    "thresholds_of_ours",
+]
 
 PERCENT = {"accuracy", "accuracy_without", "accuracy_whole", "test_accuracy", "contribution", "share", "test_share"}
 PERCENT |= {"share_below_strong", "cost", "cost_random", "found_again"}
 CHOSEN = {"run.mem", "run.infl", "run.keep", "thresholds.jaccard"}  # settings: ours are the paper's
 TWICE = {"last-layer.network.test_accuracy", "last-layer.network.memorized"}  # the same as those of the run
+CLOSE = 0.05  # of the paper's number, where neither side has a spread
+NOTABLE = 0.05  # of the pairs: chance that is worth a word
 ELSEWHERE = "removal.memorized"  # share and utility, which the paper states for ImageNet
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known about our side, and the paper's."""
+
+    subject: Subject
+    of: str  # the dataset that the paper's number is about
+    n_train: int
+    learner: str
+    keep: float
+    trials: int
+    accuracy: float
+    pairs: int | None = None
+    chance: float | None = None  # pairs that permuted masks give
+    trials_each: int | None = None  # of each half
+    chance_jaccard: float | None = None  # of two halves with permuted masks
+    linear_models: int | None = None
+    linear_chance: float | None = None  # pairs of linear models that permuted masks give
+    mem: float = 0.25
+    infl: float = 0.15
+    emptied: int = 0  # classes without a training example when those in pairs are left out
+
+    @property
+    def paper_trials(self) -> int:
+        return int(paper.reported(self.of)["run.trials"].value)
+
+    @property
+    def paper_accuracy(self) -> float | None:
+        known = paper.reported(self.of).get("run.test_accuracy")
+        return None if known is None else known.value
+
+
+def facts_of(subject: Subject, overview: Result, results: Mapping[str, Result], info: Any) -> Facts:
+    """From the results that are there."""
+    numbers = {name: one.numbers for name, one in results.items()}
+    histogram, halves, last = (numbers.get(name) for name in ("histogram", "consistency", "last-layer"))
+    by_chance = None if halves is None else halves["by_chance"]["same_class"]
+    return Facts(
+        subject,
+        subject.paper,
+        info.n_train,
+        str((info.learner or {}).get("name") or "another learner"),
+        overview.numbers["keep"],
+        overview.numbers["trials"],
+        overview.numbers["test_accuracy"]["mean"],
+        pairs=None if histogram is None else histogram["pairs"],
+        chance=None if histogram is None else histogram["by_chance"]["mean"],
+        trials_each=None if halves is None else halves["trials_each"],
+        chance_jaccard=by_chance[0]["jaccard"]["mean"] if by_chance else None,
+        linear_models=None if last is None else last["linear"]["trials"],
+        linear_chance=None if last is None else last["pairs"]["any"]["linear"]["by_chance"]["mean"],
+        mem=overview.numbers["mem"],
+        infl=overview.numbers["infl"],
+        emptied=len(results["utility"].settings["emptied_classes"]) if "utility" in results else 0,
+    )
+
+
+def difference(one: Reported, found: Mapping[str, Any]) -> str:
+    """How ours compares: "same", "higher" or "lower".
+
+    The same is within two standard errors, the paper's ± taken for that of one of its runs. Halves of trials share
+    trials, so there is no standard error over draws of them: one standard deviation. Without a spread: 5%.
+    """
+    gap = found["mean"] - one.value
+    if (one.bound in ("at least", "more than") and gap >= 0) or (one.bound == "less than" and gap < 0):
+        return "same"
+    error = None if one.name.startswith("consistency.") else _known(found.get("stderr"))
+    sd, theirs = _known(found.get("sd")), _known(one.spread) or 0.0
+    if error is not None:
+        allowed = 2 * math.hypot(error, theirs / math.sqrt(one.runs or 1))
+    else:
+        allowed = math.hypot(sd or 0.0, theirs) or CLOSE * abs(one.value)
+    if one.bound == "about":
+        allowed = max(allowed, CLOSE * abs(one.value))
+    return "same" if abs(gap) <= allowed else "higher" if gap > 0 else "lower"
+
+
+def _known(value: float | None) -> float | None:
+    return value if value and math.isfinite(value) else None
+
+
+def reasons(one: Reported, found: Mapping[str, Any], facts: Facts) -> dict[str, str]:
+    """What may explain the difference, by a word for it; nothing where there is none."""
+    if difference(one, found) == "same":
+        return {}
+    return {rule.__name__.strip("_"): reason for rule in _rules(one) if (reason := rule(facts)) is not None}
+
+
+def thresholds_of_ours(one: Reported, facts: Facts) -> str:
+    """Where our number stands for other thresholds than the paper's, which are: 'influence >= 0.4'; else nothing."""
+    rules = _rules(one)
+    mem = facts.mem != 0.25 and (_memorized in rules or _thresholds in rules)
+    infl = facts.infl != 0.15 and (_influence in rules or _thresholds in rules)
+    said = [f"memorization >= {facts.mem:g}"] * mem + [f"influence >= {facts.infl:g}"] * infl
+    return ", ".join(said)
+
+
+def _rules(one: Reported) -> tuple["Rule", ...]:
+    return next(rules for prefix, rules in RULES if one.name.startswith(prefix))
+
+
+def _data(facts: Facts) -> str | None:
+    if facts.subject.name == facts.of:
+        return None
+    return f"ours are {TITLES[facts.subject.name]}, with {facts.n_train:,} training examples, not {TITLES[facts.of]}"
+
+
+def _network(facts: Facts) -> str:
+    known = facts.subject.name == facts.of and facts.paper_accuracy is not None
+    theirs = ARCHITECTURES[facts.of] + (f" with {facts.paper_accuracy:.1%}" if known else "")
+    return f"ours is {facts.learner}, with a test accuracy of {facts.accuracy:.1%} on {facts.keep:.0%}, not {theirs}"
+
+
+def _trials(facts: Facts) -> str | None:
+    if facts.trials >= facts.paper_trials:
+        return None
+    error = math.sqrt(0.25 / (facts.keep * facts.trials) + 0.25 / ((1 - facts.keep) * facts.trials))
+    return f"{facts.trials:,} trials, not {facts.paper_trials:,}: estimates have standard errors of up to {error:.3f}"
+
+
+def _chance(facts: Facts) -> str | None:
+    if facts.pairs is None or facts.chance is None or not facts.chance > NOTABLE * facts.pairs:
+        return None
+    return f"permuted masks alone give {facts.chance:,.0f} pairs where ours give {facts.pairs:,}"
+
+
+def _halves(facts: Facts) -> str | None:
+    if facts.trials_each is None or facts.trials_each >= facts.paper_trials / 2:
+        return None
+    chance = facts.chance_jaccard
+    level = "" if chance is None or math.isnan(chance) else f", and permuted masks give a Jaccard index of {chance:.2f}"
+    return f"halves of {facts.trials_each:,} trials, not {facts.paper_trials // 2:,}{level}"
+
+
+def _linear(facts: Facts) -> str | None:
+    if facts.linear_models is None or facts.linear_models >= facts.paper_trials:
+        return None
+    chance = facts.linear_chance or 0.0
+    noise = f", of whose pairs {chance:,.0f} are chance" if chance >= 1 else ""
+    return f"{facts.linear_models:,} linear models, not {facts.paper_trials:,}{noise}"
+
+
+def _thresholds(facts: Facts) -> str | None:
+    if (facts.mem, facts.infl) == (0.25, 0.15):
+        return None
+    return f"pairs with a memorization >= {facts.mem:g} and an influence >= {facts.infl:g}, not 0.25 and 0.15"
+
+
+def _memorized(facts: Facts) -> str | None:
+    return None if facts.mem == 0.25 else f"memorized are those with a memorization >= {facts.mem:g}, not 0.25"
+
+
+def _influence(facts: Facts) -> str | None:
+    return None if facts.infl == 0.15 else f"pairs with an influence >= {facts.infl:g}, not 0.15"
+
+
+def _asked(facts: Facts) -> str:
+    return "as many as were asked for, or as the time allowed"
+
+
+def _emptied(facts: Facts) -> str | None:
+    return f"{facts.emptied} class(es) lose all their training examples" if facts.emptied else None
+
+
+Rule = Callable[[Facts], str | None]
+RULES: tuple[tuple[str, tuple[Rule, ...]], ...] = (  # the first prefix that fits
+    ("run.trials", (_asked,)),
+    ("run.memorized", (_data, _memorized, _network, _trials)),
+    ("run.", (_data, _network)),
+    ("histogram.", (_data, _thresholds, _network, _trials, _chance)),
+    ("removal.accuracy.n", (_asked,)),
+    ("removal.", (_data, _network, _trials)),
+    ("utility.test.accuracy_without", (_data, _thresholds, _network, _chance, _emptied)),
+    ("utility.test.accuracy", (_data, _network)),
+    ("utility.", (_data, _thresholds, _network, _trials, _chance, _emptied)),
+    ("consistency.trials_each", (_asked,)),
+    ("consistency.lines.0.any_class.1", (_data, _memorized, _halves, _network)),  # whatever our threshold on influence
+    ("consistency.", (_data, _thresholds, _halves, _chance, _network)),
+    ("thresholds.", (_data, _halves)),
+    ("last-layer.linear.trials", (_asked,)),
+    ("last-layer.network.memorized", (_data, _memorized, _network, _trials)),
+    ("last-layer.linear.memorized", (_data, _memorized, _network, _linear)),
+    ("last-layer.pairs.any", (_data, _influence, _network, _linear)),
+    ("last-layer.network", (_data, _network)),
+    ("last-layer.representation", (_data, _network)),
+    ("last-layer.linear.test_accuracy", (_data, _network)),
+    ("last-layer.speedup", (_data, _network)),
+)
 
 
 def rows_of(
