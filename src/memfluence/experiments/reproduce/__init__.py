@@ -33,9 +33,9 @@ def reproduce(
     second_run: Annotated["str | Path | Run | None", "The same of another network."] = None,
     only: Annotated[
         str | None,
-        "Parts, with numbers of models if you like, as removal,utility=30: removal (repeats), utility (repeats),"
-        " last-layer (linear models), second (trials of another network), long-tail, histogram, consistency,"
-        " architectures, thresholds, examples, pairs.",
+        "Parts, with numbers of models if you like, as removal,utility=30: experiments, second (trials of another"
+        " network) and architectures (consistency with it); the numbers are repeats of removal and utility, linear"
+        " models of last-layer, trials of second.",
     ] = None,
     trials: Annotated[int | None, "How many to begin with.  [default: by the time]"] = None,
     mem: Annotated[float, "Least memorization of the training example."] = 0.25,

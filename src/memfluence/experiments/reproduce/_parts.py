@@ -148,8 +148,8 @@ class Parts:
         return given or any((self.where / part).rglob(RUN_FILE))
 
     def _options(self, part: str, count: int | None) -> dict[str, Any]:
-        if part == "long-tail":
-            return dict(self.subject.long_tail or {})
+        if part not in LEAST:
+            return dict(self.subject.long_tail or {}) if part == "long-tail" else {}
         amount = self._amount(part, count)
         if part == "removal":
             return {"thresholds": self.subject.thresholds, "repeats": amount, "seed": self.seed}

@@ -8,10 +8,10 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from memfluence.experiments import EXPERIMENTS, named
+from memfluence.experiments import named
 from memfluence.experiments._result import Result
 from memfluence.experiments.reproduce._parts import Parts
-from memfluence.experiments.reproduce._subjects import TITLES, Subject
+from memfluence.experiments.reproduce._subjects import SECTIONS, TITLES, Subject
 from memfluence.experiments.reproduce._table import as_markdown, facts_of, rows_of
 from memfluence.store import write_whole
 
@@ -40,7 +40,7 @@ def write_report(subject: Subject, parts: Parts, path: Path) -> dict[str, Any]:
     text += [_made_with(parts), ""]
     text += ["## The paper's numbers beside ours", ""]
     text += [*as_markdown(rows, subject.paper), "", NOTE, ""]
-    for part in (part for name in EXPERIMENTS for part in (name, *["architectures"] * (name == "consistency"))):
+    for part in SECTIONS:
         if part in parts.results:
             text += _section(part, parts.results[part], parts.where / part, path, subject.name)
     if lines := _missing(rows, parts.missing):

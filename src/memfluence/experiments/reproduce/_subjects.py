@@ -9,6 +9,7 @@ from typing import Any
 
 from memfluence.engines import Event, PartWay, TrialDone, TrialFailed
 from memfluence.errors import InputError
+from memfluence.experiments import EXPERIMENTS, named
 from memfluence.progress import ProgressListener
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "LEAST",
     "MOST",
     "PARTS",
+    "SECTIONS",
     "TITLES",
     "TRAINED",
     "Subject",
@@ -30,14 +32,18 @@ __all__ = [
     "subject_of",
 ]
 
-# In the order in which they are done: what trains models first. `second` trains another architecture, with which
-# `architectures` compares.
-TRAINED = ("removal", "utility", "last-layer", "second", "long-tail")
-PARTS = (*TRAINED, "histogram", "consistency", "architectures", "thresholds", "examples", "pairs")
 LEAST = {"removal": 5, "utility": 20, "last-layer": 1000}  # repeats, repeats a side, linear models: done first
 FEWEST = {"removal": 2, "utility": 2, "last-layer": 20, "second": 20}  # that say anything
 MOST = {"removal": 20, "utility": 50}  # repeats that are worth having, if there is time left
 
+# Sections of the report: the experiments, and consistency once more, with another network. Parts are done in another
+# order: first what trains models, those with numbers of models before `second`, which trains that other network.
+SECTIONS = tuple(
+    part for name in EXPERIMENTS for part in ((name, "architectures") if name == "consistency" else (name,))
+)
+_PLANNED = [name for name in EXPERIMENTS if hasattr(named(name), "plan")]
+TRAINED = (*(name for name in _PLANNED if name in LEAST), "second", *(name for name in _PLANNED if name not in LEAST))
+PARTS = (*TRAINED, *(part for part in SECTIONS if part not in TRAINED))
 _UNITS = {"s": 1, "m": 60, "h": 3600, "": 1}
 BASE_SHARE = 0.4  # of the time, for the trials that everything else is made from
 FEWEST_TRIALS = 40  # two halves of the fewest trials that say anything
