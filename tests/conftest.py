@@ -1,6 +1,8 @@
 """Shared by all tests: the --soak switch, and small trials made without a learner."""
 
+import os
 import signal
+import tempfile
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -17,6 +19,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure() -> None:
+    if "MEMFLUENCE_CACHE" not in os.environ:  # no test writes into the home directory
+        os.environ["MEMFLUENCE_CACHE"] = tempfile.mkdtemp(prefix="memfluence-cache-")
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in the background of a shell
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

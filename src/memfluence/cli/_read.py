@@ -1,6 +1,7 @@
 """`status` and `scores`."""
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import typer
 
@@ -35,6 +36,8 @@ def status(run: RunArgument, json: JsonOption = False) -> None:
         say(f"  pace      {pace}the last trial {_ago(found['last_finished'])}")
     for maker, count in found["made_by"].items():
         say(f"  made by   {maker}: {count}")
+    for line in _made_with(found["made_with"]):
+        say(f"  made with {line}")
     known = [one for one in found["processes"] if one["process"] is not None]
     for one in known[:_SHOWN]:
         last = _ago(one["last_finished"])
@@ -51,6 +54,16 @@ def status(run: RunArgument, json: JsonOption = False) -> None:
         say(f"  failed    trial {failure['trial']}: {failure['message']}")
     for damage in found["damaged"]:
         say(f"  damaged   {damage['reason']}")
+
+
+def _made_with(found: list[dict[str, Any]]) -> Iterator[str]:
+    """Trials by the versions of libraries, where there are several; only those that differ are shown."""
+    names = sorted({name for one in found for name in one["versions"]})
+    differing = [name for name in names if len({one["versions"].get(name) for one in found}) > 1]
+    for one in found if differing else ():
+        shown = ", ".join(f"{name} {one['versions'].get(name, 'unknown')}" for name in differing)
+        assumed = f" ({one['assumed']} by run.json, their segments do not say)" if one["assumed"] else ""
+        yield f"{shown}: {one['trials']}{assumed}"
 
 
 def _ago(when: float) -> str:

@@ -13,6 +13,7 @@ from memfluence.datasets.spec import (
     check_lengths,
     close_match,
     parse_options,
+    portable_name,
     short_name,
     split_spec,
     with_options,
@@ -29,6 +30,7 @@ __all__ = [
     "load",
     "one_input",
     "picture_range",
+    "portable_name",
     "short_name",
     "to_images",
 ]

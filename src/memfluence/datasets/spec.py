@@ -2,6 +2,7 @@
 
 import difflib
 import inspect
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ __all__ = [
     "check_lengths",
     "close_match",
     "parse_options",
+    "portable_name",
     "short_name",
     "split_spec",
     "true_or_false",
@@ -129,6 +131,11 @@ def close_match(given: str, known: Collection[str]) -> str:
     """' (did you mean ...?)', or nothing."""
     matches = difflib.get_close_matches(given, list(known), n=1, cutoff=0.5)
     return f" (did you mean {matches[0]!r}?)" if matches else ""
+
+
+def portable_name(dataset: str) -> str:
+    """A dataset's name without the directories that it lies in, which say who has it and not what it is."""
+    return re.sub(r"(?<=[:=])/([^?&]*/)?", "", dataset)
 
 
 def short_name(dataset: str) -> str:

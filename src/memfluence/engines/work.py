@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from memfluence.datasets import Dataset
 from memfluence.designs import Design
 from memfluence.engines._signals import uninterrupted
+from memfluence.engines._versions import installed_versions
 from memfluence.engines.events import Emit, Note, SegmentWritten, TrialDone, TrialFailed
 from memfluence.errors import MemfluenceError
 from memfluence.learners import Learner, Resumable
@@ -57,7 +58,7 @@ class GroupRunner:
         self._work = work
         self._emit = emit
         self._store = TrialStore.open(work.run, work.identity)
-        self._writer = SegmentWriter(self._store, self._stored, self._say)
+        self._writer = SegmentWriter(self._store, self._stored, self._say, installed_versions())
         self._checkpoints = self._store.checkpoints(work.checkpoint_every, self._say)
         self._learner = work.learner
         if isinstance(work.learner, Resumable):

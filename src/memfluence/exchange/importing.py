@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from memfluence.datasets import load
+from memfluence.datasets import load, portable_name
 from memfluence.errors import InputError, RunMismatchError, StoreError
 from memfluence.exchange.trials_file import (
     TrialsFile,
@@ -20,6 +20,7 @@ from memfluence.exchange.trials_file import (
     release_folders,
 )
 from memfluence.records import EXTRA_COLUMNS, Kind, Outcome, digest
+from memfluence.store import remember_data
 from memfluence.store.bits import pack
 from memfluence.store.locations import Location, locate
 from memfluence.store.run_file import FORMAT, RunInfo, info_from_json, is_run, segment_columns
@@ -59,7 +60,10 @@ def import_trials(
     out = locate(out)
     if dataset is not None:
         data = load(dataset)
-        labels = Labels(data.labels("train"), data.labels("test"), data.name, data.fingerprint, data.class_names)
+        name = portable_name(data.name)
+        labels = Labels(data.labels("train"), data.labels("test"), name, data.fingerprint, data.class_names)
+        if name != data.name:
+            remember_data(data.fingerprint, data.name)
     given = [[_with_labels(file, labels) for file in _read(Path(path))] for path in paths]
     files = [file for part in given for file in part]
     if not files:

@@ -19,7 +19,7 @@ from memfluence.errors import InputError
 from memfluence.estimators.counts import column_counts
 from memfluence.runs import Run, Table
 from memfluence.runs.values import memorization_table
-from memfluence.store import refuse_uri, write_whole
+from memfluence.store import known_data, refuse_uri, write_whole
 
 __all__ = ["TOOLS", "export_for"]
 
@@ -96,7 +96,8 @@ def _fiftyone(run: Run, path: Path, dataset: str | None, keep: float | None) -> 
             columns |= {"suggestion": run.classes[said.suggestion[place]], "agreement": said.share[place]}
     samples: list[dict[str, Any]] = []
     names = dict(zip(run.classes.tolist(), run.info.dataset["class_names"]))
-    root = Path(str(dataset or run.info.dataset["name"]).partition("?")[0].partition(":")[2]).expanduser()
+    name = dataset or known_data(str(run.info.dataset["fingerprint"])) or str(run.info.dataset["name"])
+    root = Path(name.partition("?")[0].partition(":")[2]).expanduser()
     for row in Table(columns).rows():
         label, name = row.pop("label"), str(row.get("id", ""))
         sample: dict[str, Any] = {"filepath": str(root / name)} if name and (root / name).is_file() else {}

@@ -1,13 +1,14 @@
 """The status of a run: how far it is, who did what, and how fast."""
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from memfluence.store import INDEXED, TrialStore
+from memfluence.store import INDEXED, TrialStore, versions_in
 
 __all__ = ["LATE", "status_of", "summary"]
 
@@ -34,15 +35,15 @@ def status_of(store: TrialStore) -> dict[str, Any]:
         "failures": [{"trial": number, "message": one.summary} for number, one in list(failures.items())[:10]],
         "segments": scan.segments,
         "damaged": [{"path": str(damage.path), "reason": damage.reason} for damage in scan.damaged],
-        **summary(scan.details),
+        **summary(scan.details, info.versions),
     }
 
 
-def summary(details: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def summary(details: Mapping[str, np.ndarray], versions: Mapping[str, str]) -> dict[str, Any]:
     """Means over all trials, how many each device and each process made, and the pace of late, from small columns.
 
     `details` (each (trials,)) are those of `store.INDEXED`; empty where there are no trials. What older versions did
-    not record is None, and such trials count for no pace.
+    not record is None, and such trials count for no pace. `versions` of libraries are those of run.json.
     """
     finished = details.get("finished", np.empty(0))
     finished = np.sort(finished[np.isfinite(finished)])
@@ -52,6 +53,7 @@ def summary(details: Mapping[str, np.ndarray]) -> dict[str, Any]:
         "test_accuracy": _mean(details, "test_accuracy"),
         "seconds_per_trial": _mean(details, "seconds"),
         "made_by": _made_by(details),
+        "made_with": _made_with(details, versions),
         "processes": _processes(details),
         "last_finished": float(finished[-1]) if len(finished) else None,
         "trials_per_second": _pace(finished),
@@ -73,6 +75,20 @@ def _made_by(details: Mapping[str, np.ndarray]) -> dict[str, int]:
         name = f"{host or 'unknown'} ({device or 'unknown'})"
         found[name] = found.get(name, 0) + 1
     return found
+
+
+def _made_with(details: Mapping[str, np.ndarray], versions: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Trials by versions of libraries, in the order of the first.
+
+    Of trials whose segments do not say it (`assumed`), they are taken to be those of run.json.
+    """
+    found: dict[tuple[tuple[str, str], ...], dict[str, Any]] = {}
+    for text, count in Counter(details.get("versions", np.empty(0, str)).tolist()).items():
+        said = versions_in(text) or dict(versions)
+        one = found.setdefault(tuple(sorted(said.items())), {"versions": said, "trials": 0, "assumed": 0})
+        one["trials"] += count
+        one["assumed"] += 0 if text else count
+    return list(found.values())
 
 
 def _processes(details: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """The store: immutable Parquet segments and one `run.json`, here or elsewhere. The only thing that lasts."""
 
+from memfluence.store._cache import known_data, remember_data
 from memfluence.store._files import file_errors, write_whole
 from memfluence.store._index import INDEXED
 from memfluence.store.bits import pack, unpack
@@ -8,7 +9,7 @@ from memfluence.store.locations import Location, Uri, folder_for, locate, refuse
 from memfluence.store.parquet import read_columns
 from memfluence.store.rows import Rows, join_rows
 from memfluence.store.run_file import FORMAT, RUN_FILE, RunInfo, differences, is_run, other_inputs, segment_columns
-from memfluence.store.segments import DamagedSegmentError
+from memfluence.store.segments import DamagedSegmentError, versions_in
 from memfluence.store.store import Damage, Scan, TrialStore
 from memfluence.store.writer import SegmentWriter
 
@@ -32,12 +33,15 @@ __all__ = [
     "folder_for",
     "is_run",
     "join_rows",
+    "known_data",
     "locate",
     "other_inputs",
     "pack",
     "read_columns",
     "refuse_uri",
+    "remember_data",
     "segment_columns",
     "unpack",
+    "versions_in",
     "write_whole",
 ]

@@ -2,6 +2,7 @@
 
     CACHE/segments/   immutable files by name; a name ends with the digest of the bytes, so it says all
     CACHE/unsent/     trials that were trained while the storage did not answer, see `store._unsent`
+    CACHE/data/       where on this machine the data of runs are, by their fingerprint; run.json says no directories
 
 CACHE is $MEMFLUENCE_CACHE, or memfluence/ in $XDG_CACHE_HOME or ~/.cache. `segments/` may be deleted at any time; it
 holds about $MEMFLUENCE_CACHE_SIZE bytes (10 GiB; 0 for none) at most, and the least recently used go first.
@@ -15,10 +16,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from memfluence.errors import InputError
+from memfluence.errors import InputError, MemfluenceError
+from memfluence.records import digest
+from memfluence.store._files import write_whole
 from memfluence.store.parquet import content_digest, read_bytes
 
-__all__ = ["Cache", "cache_directory", "digest_in"]
+__all__ = ["Cache", "cache_directory", "digest_in", "known_data", "remember_data"]
 
 _SIZE = 10 * 2**30
 _NAME = re.compile(r"[A-Za-z0-9-]+-([0-9a-f]{32})\.parquet")
@@ -28,6 +31,24 @@ def cache_directory() -> Path:
     given = os.environ.get("MEMFLUENCE_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(given).expanduser() if given else Path(base) / "memfluence"
+
+
+def remember_data(fingerprint: str, name: str) -> None:
+    """Keep the name by which data can be loaded on this machine."""
+    with suppress(MemfluenceError):  # a disk that takes nothing: then the user names the data when they are needed
+        write_whole(_data_file(fingerprint), name.encode(errors="surrogateescape"))
+
+
+def known_data(fingerprint: str) -> str | None:
+    """The name that `remember_data` was given last; None if there was none."""
+    try:
+        return os.fsdecode(_data_file(fingerprint).read_bytes())
+    except OSError:
+        return None
+
+
+def _data_file(fingerprint: str) -> Path:
+    return cache_directory() / "data" / digest(fingerprint)  # it may be any text
 
 
 def digest_in(name: str) -> str | None:

@@ -25,9 +25,10 @@ from memfluence.store.segments import trials_in
 
 __all__ = ["INDEXED", "SegmentIndex"]
 
-INDEXED = ("accuracy_in", "accuracy_out", "test_accuracy", "seconds", "host", "device", "process", "finished")
+_TEXTS = ("host", "device", "versions")
+INDEXED = ("accuracy_in", "accuracy_out", "test_accuracy", "seconds", *_TEXTS, "process", "finished")
 _FILE = ".index"
-_VERSION = 1
+_VERSION = 2  # 1 had no versions of libraries
 _UNSETTLED = 2 * 10**9  # nanoseconds: more than the steps in which any file system counts time
 
 Columns = dict[str, np.ndarray]
@@ -102,12 +103,12 @@ def _decoded(path: Path, identity: Mapping[str, str]) -> dict[str, tuple[Stamp, 
     columns = {name: as_array(table[name]) for name in table.column_names}
     if sum(rows for *_, rows in metadata["segments"]) != table.num_rows or columns.keys() != _names(table.num_rows):
         raise ValueError("not the rows of its segments")
-    for name in ("host", "device") if columns else ():
+    for name in _TEXTS if columns else ():
         texts, positions = np.array(metadata["texts"].get(name, []), dtype=str), columns[name]
         if positions.dtype.kind != "i" or not 0 <= positions.min() <= positions.max() < len(texts):
             raise ValueError("not positions in its texts")
         columns[name] = texts[positions]
-    if any(values.dtype.kind == "U" for name, values in columns.items() if name not in ("host", "device")):
+    if any(values.dtype.kind == "U" for name, values in columns.items() if name not in _TEXTS):
         raise ValueError("texts for numbers")
     entries, first = {}, 0
     for name, size, changed, rows in metadata["segments"]:

@@ -45,7 +45,7 @@ class RunInfo:
     repeats: int = 1
     record: tuple[str, ...] = ()  # optional outcomes: prediction, margin, logit
     columns: tuple[str, ...] = ()  # of the segments
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)  # of libraries, when the run was made; see also segments
     format: int = FORMAT
 
     @property
@@ -76,8 +76,9 @@ class RunInfo:
 def segment_columns(record: Collection[str]) -> tuple[str, ...]:
     """The columns of a run's segments, given the optional outcomes that it records."""
     extras = tuple(name for kind in sorted(record) for name in EXTRA_COLUMNS[kind])
-    details = ("accuracy_in", "accuracy_out", "test_accuracy", "seconds", "host", "device", "process", "finished")
-    return ("trial", "kind", "mask", "train_correct", "test_correct", *extras, *details)
+    details = ("accuracy_in", "accuracy_out", "test_accuracy", "seconds")
+    makers = ("host", "device", "process", "finished", "versions")
+    return ("trial", "kind", "mask", "train_correct", "test_correct", *extras, *details, *makers)
 
 
 def info_from_json(raw: Mapping[str, Any]) -> RunInfo:

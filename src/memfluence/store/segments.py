@@ -2,9 +2,9 @@
 
 Columns: `trial` int64, `kind` int16; `mask`, `train_correct`, `test_correct` as fixed-size binary (bits packed as in
 `store.bits`); `accuracy_in`, `accuracy_out`, `test_accuracy`, `seconds` float64; `host`, `device` strings; `process`
-int64 and `finished` float64 (seconds since 1970), which older segments lack; and the optional columns of the run as
-fixed-size binary of little-endian values, whose type stands in the field's metadata ("dtype"). The schema's metadata
-names the format and the run that the segment belongs to.
+int64, `finished` float64 (seconds since 1970) and `versions` strings (of libraries, see `versions_text`), which older
+segments lack; and the optional columns of the run as fixed-size binary of little-endian values, whose type stands in
+the field's metadata ("dtype"). The schema's metadata names the format and the run that the segment belongs to.
 
 A segment's name ends with the BLAKE2 digest of its bytes, so a torn file or a single flipped bit anywhere, footer
 included, is found before anything is parsed; Parquet's page checksums are written too, for other tools, and verified.
@@ -37,6 +37,8 @@ __all__ = [
     "read_table",
     "segment_name",
     "trials_in",
+    "versions_in",
+    "versions_text",
 ]
 
 _NAME = re.compile(r"(\d+)-(\d+)-(\d+)-[0-9a-f]+\.parquet")
@@ -45,11 +47,15 @@ _TYPES = {
     "trial": pa.int64(),
     "kind": pa.int16(),
     **dict.fromkeys(("accuracy_in", "accuracy_out", "test_accuracy", "seconds", "finished"), pa.float64()),
-    **dict.fromkeys(("host", "device"), pa.string()),
+    **dict.fromkeys(("host", "device", "versions"), pa.string()),
     "process": pa.int64(),
 }
 _EXTRA_TYPES = {f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)} - {"float8"}
-_LATER = {"process": -1, "finished": float("nan")}  # columns that older segments lack, and what is said for them
+_LATER = {
+    "process": -1,
+    "finished": float("nan"),
+    "versions": "",
+}  # columns that older segments lack, and what is said for them
 
 
 class DamagedSegmentError(MemfluenceError):
@@ -72,8 +78,20 @@ class Segment:
         return self.details["finished"]
 
 
-def encode(outcomes: Sequence[Outcome], identity: Mapping[str, str]) -> bytes:
-    """The bytes of a segment that holds `outcomes`, marked with the identity of the run."""
+def versions_text(versions: Mapping[str, str]) -> str:
+    """Versions of libraries as a segment says them of each trial: "numpy 2.4.6, python 3.11.7"; empty if not known."""
+    return ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+
+
+def versions_in(text: str) -> dict[str, str]:
+    """The inverse of `versions_text`."""
+    return {name: version for name, _, version in (one.partition(" ") for one in text.split(", ")) if name}
+
+
+def encode(
+    outcomes: Sequence[Outcome], identity: Mapping[str, str], versions: Mapping[str, str] | None = None
+) -> bytes:
+    """The bytes of a segment of `outcomes`, made with these libraries, marked with the identity of the run."""
     arrays: dict[str, pa.Array] = {
         "trial": pa.array([outcome.trial for outcome in outcomes], pa.int64()),
         "kind": pa.array([outcome.kind for outcome in outcomes], pa.int16()),
@@ -98,6 +116,7 @@ def encode(outcomes: Sequence[Outcome], identity: Mapping[str, str]) -> bytes:
     add("device", pa.array([outcome.device for outcome in outcomes], pa.string()))
     add("process", pa.array([outcome.process for outcome in outcomes], pa.int64()))
     add("finished", pa.array([outcome.finished for outcome in outcomes], pa.float64()))
+    add("versions", pa.array([versions_text(versions or {})] * len(outcomes), pa.string()))
     return encode_table(pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields)), identity)
 
 

@@ -122,17 +122,26 @@ class TrialStore(StoreUpkeep):
             write_run_file(directory, store.info, replace_existing=True)
         return store
 
-    def write(self, outcomes: Sequence[Outcome], *, patience: float | None = None) -> Location:
-        """Publish one segment; storage elsewhere that does not answer is tried for so many seconds (a minute)."""
-        content = segments.encode(outcomes, self.info.identity)
+    def write(
+        self,
+        outcomes: Sequence[Outcome],
+        versions: Mapping[str, str] | None = None,
+        *,
+        patience: float | None = None,
+    ) -> Location:
+        """Publish one segment, of trials that were made with these `versions` of libraries.
+
+        Storage elsewhere that does not answer is tried for so many seconds (a minute).
+        """
+        content = segments.encode(outcomes, self.info.identity, versions)
         path = self.path / "trials" / segments.segment_name([outcome.trial for outcome in outcomes], content)
         self._place.publish(path, content, replace=True, patience=patience)
         check_is_still_ours(self.path, self.info.identity, path)
         return path
 
-    def keep(self, outcomes: Sequence[Outcome]) -> Path:
+    def keep(self, outcomes: Sequence[Outcome], versions: Mapping[str, str] | None = None) -> Path:
         """Write one segment to this machine's disk, because the storage of the run does not answer."""
-        content = segments.encode(outcomes, self.info.identity)
+        content = segments.encode(outcomes, self.info.identity, versions)
         return keep_unsent(self.path, segments.segment_name([outcome.trial for outcome in outcomes], content), content)
 
     def send_kept(self) -> None:

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from memfluence.errors import UnreachableError
@@ -38,7 +38,7 @@ class SegmentWriter:
     A process killed outright loses trials that were finished within the last 2 seconds, later within the last 2% of
     the time worked so far, never more than a minute, and the one in training. Anything gentler than SIGKILL goes
     through `close` and loses nothing. While the storage of a remote run does not answer, segments are kept on this
-    machine; `note` is told.
+    machine; `note` is told. `versions` are those of the libraries that make the outcomes.
 
     All methods are for one thread, the one that trains.
     """
@@ -48,8 +48,10 @@ class SegmentWriter:
         store: TrialStore,
         on_segment: Callable[[Location, tuple[int, ...]], None] | None = None,
         note: Callable[[str], None] | None = None,
+        versions: Mapping[str, str] | None = None,
     ) -> None:
         self._store = store
+        self._versions = versions
         self._on_segment = on_segment or (lambda path, trials: None)
         self._note = note or (lambda message: None)
         self._waiting: list[Outcome] = []
@@ -122,9 +124,9 @@ class SegmentWriter:
     def _write(self, batch: list[Outcome]) -> Location:
         try:
             # Training goes on while the storage does not answer: then one attempt is enough.
-            path = self._store.write(batch, patience=0.0 if self._has_kept else None)
+            path = self._store.write(batch, self._versions, patience=0.0 if self._has_kept else None)
         except UnreachableError as error:
-            kept = self._store.keep(batch)
+            kept = self._store.keep(batch, self._versions)
             if not self._has_kept:
                 said = f"{error} Meanwhile trials are kept in {kept.parent} and sent later."
                 self._news.append(lambda: self._note(said))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from memfluence import designs, learners
-from memfluence.datasets import Dataset, as_dataset
+from memfluence.datasets import Dataset, as_dataset, portable_name
 from memfluence.designs import Design
 from memfluence.engines import (
     Group,
@@ -25,7 +25,7 @@ from memfluence.errors import DesignError, InputError, Interrupted, MemfluenceWa
 from memfluence.learners import Learner
 from memfluence.progress import ProgressListener, Silent
 from memfluence.records import EXTRA_COLUMNS, canonical_json
-from memfluence.store import Location, RunInfo, TrialStore, locate, segment_columns
+from memfluence.store import Location, RunInfo, TrialStore, locate, remember_data, segment_columns
 
 __all__ = [
     "DEFAULT_CHECKPOINT_EVERY",
@@ -104,7 +104,7 @@ def prepare(
     device = _checked_device(device, engine, gpus_per_worker)
     info = RunInfo(
         dataset={
-            "name": data.name,
+            "name": portable_name(data.name),
             "fingerprint": data.fingerprint,
             "n_train": data.n_train,
             "n_test": data.n_test,
@@ -154,6 +154,8 @@ def run_trials(
         groups,
         learners.up_to_date(campaign.learner),
     )
+    if data.name != portable_name(data.name):
+        remember_data(data.fingerprint, data.name)
     store.clean()
     _note_other_versions(store.info.versions, campaign.info.versions)
     _note_other_groups(store.info.group_size, campaign.info.group_size)

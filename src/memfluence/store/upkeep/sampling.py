@@ -20,7 +20,7 @@ from memfluence.errors import InputError, RunMismatchError
 from memfluence.learners import Learner, described, resolve, up_to_date
 from memfluence.records import Failure, Outcome, canonical_json
 from memfluence.runs import Run
-from memfluence.store import Location, TrialStore, differences, pack, unpack
+from memfluence.store import Location, TrialStore, differences, pack, unpack, versions_in
 from memfluence.store.upkeep._survey import design_of
 
 __all__ = ["Again", "run_again"]
@@ -78,11 +78,13 @@ def run_again(
     chosen = sorted(random.Random(seed).sample(list(trials), min(sample, len(trials))))
     stored = _stored(store, set(chosen))
     here = installed_versions()
-    changed = sorted(
-        f"{name} {info.versions[name]}"
-        for name in {*here, *info.versions} - {"memfluence"}
-        if name in info.versions and info.versions[name] != here.get(name)
-    )
+
+    def changed(trial: int) -> list[str]:
+        """Libraries that the trial was made with, in another version than here."""
+        made_with = versions_in(stored[trial].get("versions") or "") or info.versions
+        others = (one for one in made_with.items() if one[0] != "memfluence" and here.get(one[0]) != one[1])
+        return sorted(f"{name} {version}" for name, version in others)
+
     compared = []
     with one_thread():
         for group in groups_of(chosen, info.group_size):
@@ -92,7 +94,7 @@ def run_again(
             if any(_differing(result, stored[result.trial])[0] > 0 for result in first):
                 results = trained.train(data, batch, record=info.record, device=device)
                 second = {result.trial: result for result in results}
-            compared += [_compared(one, stored[one.trial], second.get(one.trial), changed) for one in first]
+            compared += [_compared(one, stored[one.trial], second.get(one.trial), changed(one.trial)) for one in first]
     return tuple(compared)
 
 
