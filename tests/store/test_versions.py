@@ -1,6 +1,7 @@
 """Versions of libraries: each trial says which made it, through resumes and `compact`."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,7 @@ def test_of_segments_that_do_not_say_it_run_json_does(
 
 
 def test_an_older_run(tmp_path: Path) -> None:
-    status = mf.open(FIXTURE).status()
+    shutil.copytree(FIXTURE, tmp_path / "run")
+    status = mf.open(tmp_path / "run").status()
     assert [one["assumed"] for one in status["made_with"]] == [status["trials"]]
     assert status["made_with"][0]["versions"] == TrialStore.open(FIXTURE).info.versions
