@@ -261,7 +261,7 @@ def test_a_network_is_checkpointed_from_python_too(monkeypatch: pytest.MonkeyPat
     assert next(steps) == 33 + 7 + 2 * 20 + 1
     assert run.memorization().equals(whole.memorization())
     assert run.status()["part_way"] == []
-    with pytest.raises(InputError, match=r"'checkpoint_every' parameter must be a number of seconds >= 0. Got -1"):
+    with pytest.raises(InputError, match=r"`checkpoint_every` parameter must be a number of seconds >= 0. Got -1"):
         mf.run(blobs(), learner=network, trials=4, out="whole", checkpoint_every=-1, progress=False)
 
 

@@ -1,42 +1,17 @@
 """`run`: the whole way from a dataset and a learner to a `Run`, in one call."""
 
 import warnings
-from collections.abc import Collection, Iterable, Mapping
-from pathlib import Path
-from typing import Any
 
 from memfluence.errors import MemfluenceWarning
-from memfluence.progress import Progress, ProgressListener
 from memfluence.runs import Run
-from memfluence.training.campaign import DEFAULT_CHECKPOINT_EVERY, prepare, run_trials
-from memfluence.training.sharding import parse_shard
+from memfluence.training.campaign import failed_trials, prepare
+from memfluence.training.options import RunOptions, taking
 
 __all__ = ["run"]
 
 
-def run(
-    dataset: Any,
-    *,
-    learner: Any = "mlp",
-    settings: Mapping[str, str] | None = None,
-    trials: int | None = None,
-    keep: float | Iterable[float] | None = None,
-    design: str | None = None,
-    masks: Any = None,
-    groups: Any = None,
-    seed: int = 0,
-    out: str | Path | None = None,
-    engine: str | None = None,
-    workers: int | None = None,
-    address: str | None = None,
-    gpus_per_worker: float | None = None,
-    device: str = "auto",
-    shard: str | tuple[int, int] | None = None,
-    record: Collection[str] = (),
-    retry_failed: bool = False,
-    checkpoint_every: float = DEFAULT_CHECKPOINT_EVERY,
-    progress: bool | ProgressListener = True,
-) -> Run:
+@taking(RunOptions)
+def run(options: RunOptions) -> Run:
     """Train `trials` models (2000) on random subsets (70% of the examples) and store what each of them gets right.
 
     `dataset` is a name ("digits", "npz:FILE", ...), a `Dataset`, or arrays (x_train, y_train, x_test, y_test).
@@ -58,43 +33,8 @@ def run(
     Trials that fail are reported by a warning and do not stop the others. With `workers` > 1 the calling script needs
     the usual `if __name__ == "__main__":` guard.
     """
-    campaign = prepare(
-        dataset,
-        learner=learner,
-        settings=settings,
-        trials=trials,
-        keep=keep,
-        design=design,
-        masks=masks,
-        groups=groups,
-        seed=seed,
-        out=out,
-        device=device,
-        record=record,
-        engine=engine,
-        gpus_per_worker=gpus_per_worker,
-    )
-    for note in campaign.dataset.notes:
-        warnings.warn(note, MemfluenceWarning, stacklevel=2)
-    listener = Progress() if progress is True else None if progress is False else progress
-    store = run_trials(
-        campaign,
-        engine=engine,
-        workers=workers,
-        address=address,
-        gpus_per_worker=gpus_per_worker,
-        shard=parse_shard(shard),
-        retry_failed=retry_failed,
-        checkpoint_every=checkpoint_every,
-        progress=listener,
-    )
-    failures = store.failures(store.scan().numbers.tolist())
-    if failures:
-        number, failure = next(iter(failures.items()))
-        warnings.warn(
-            f"{len(failures)} trial(s) failed (trial {number}: {failure.summary}); run again with retry_failed=True"
-            " to retry just those.",
-            MemfluenceWarning,
-            stacklevel=2,
-        )
+    campaign = prepare(options)
+    store = campaign.run()
+    if failed := failed_trials(store):
+        warnings.warn(str(failed), MemfluenceWarning, stacklevel=3)
     return Run(store, campaign.dataset)

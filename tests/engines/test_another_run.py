@@ -2,6 +2,7 @@
 
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,8 @@ from memfluence.errors import RunMismatchError
 from memfluence.progress import Silent
 from memfluence.store import TrialStore
 from memfluence.store.upkeep import verify
-from memfluence.training.campaign import Campaign, prepare, run_trials
+from memfluence.training.campaign import Campaign, prepare
+from memfluence.training.options import RunOptions
 
 
 class _Late(Silent):
@@ -29,19 +31,19 @@ def test_a_run_that_became_another_gets_no_trials(workers: int, tmp_path: Path) 
     """Not even of workers that open it when it is another one already."""
     (tmp_path / "first.py").write_text(LEARNER)
     (tmp_path / "second.py").write_text(LEARNER.replace("normal", "laplace"))
-    first, second = (
-        prepare(DATA, learner=f"{tmp_path / name}.py:learn", trials=6, out=tmp_path / "run")
-        for name in ("first", "second")
-    )
+    same: dict[str, Any] = {"trials": 6, "out": tmp_path / "run"}
+    second = prepare(RunOptions(DATA, learner=f"{tmp_path / 'second'}.py:learn", progress=False, **same))
+    late = {"workers": workers, "progress": _Late(second)}
+    first = prepare(RunOptions(DATA, learner=f"{tmp_path / 'first'}.py:learn", **late, **same))
     with pytest.raises(RunMismatchError, match="has become a different run"):
-        run_trials(first, workers=workers, progress=_Late(second))
+        first.run()
     store = TrialStore.open(tmp_path / "run")
     assert store.info.learner == second.info.learner
     assert store.segment_names() == []
     assert store.failures() == {}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        run_trials(second)
+        second.run()
     found = verify(store.path, sample=6, learner=f"{tmp_path / 'second.py'}:learn")
     assert found.is_clean, found.problems
     assert found.trials == 6

@@ -13,12 +13,15 @@ from memfluence.engines import Event, TrialDone, Work, execute, groups_of
 from memfluence.errors import DeadlineReached
 from memfluence.store import TrialStore
 from memfluence.training.campaign import prepare
+from memfluence.training.options import RunOptions
 
 ENGINES = [("local", None), ("processes", 2)]
 
 
 def prepared(data: str, learner: Path, out: Path, trials: int) -> tuple[TrialStore, Work]:
-    campaign = prepare(data, learner=f"{learner}:{learner.stem}", trials=trials, out=out, device="cpu")
+    campaign = prepare(
+        RunOptions(data, learner=f"{learner}:{learner.stem}", trials=trials, out=out, device="cpu", progress=False)
+    )
     info, dataset = campaign.info, campaign.dataset
     store = TrialStore.create(out, info, dataset.y_train, dataset.y_test)
     size, record = info.group_size, info.record

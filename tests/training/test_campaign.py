@@ -2,14 +2,16 @@
 
 import json
 import re
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import memfluence as mf
 from engines.commands import DATA, memfluence
-from memfluence.errors import TrialsFailedError
+from memfluence.errors import DeadlineReached, TrialsFailedError
 from memfluence.records import LONGEST_MESSAGE, LONGEST_TRACEBACK, Failure
 from memfluence.store import TrialStore
 
@@ -84,3 +86,15 @@ def test_a_suggestion_does_not_take_a_directory_for_an_option(tmp_path: Path) ->
     suggested = done.stdout.partition("Next: memfluence report ")[2].split()[0]
     assert suggested == str(tmp_path / "-x")
     memfluence("report", suggested, cwd=tmp_path)
+
+
+def test_at_the_deadline_it_stops_and_goes_on_later(tmp_path: Path) -> None:
+    def slow(x: np.ndarray, y: np.ndarray, seed: int) -> object:
+        time.sleep(0.05)
+        return lambda z: np.zeros(len(z), int)
+
+    options: dict[str, Any] = {"learner": slow, "trials": 30, "out": tmp_path / "run", "progress": False}
+    with pytest.raises(DeadlineReached, match=r"^The time is over: \d+ of 30 trials are stored in .*run"):
+        mf.run(DATA, deadline=time.monotonic() + 0.4, **options)
+    assert len(mf.open(tmp_path / "run").store.scan().numbers) < 30
+    assert len(mf.run(DATA, **options).trials) == 30

@@ -8,6 +8,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import NoReturn, TextIO
 
 import typer
@@ -24,6 +25,7 @@ from memfluence.cli import (
     _upkeep,
     _values,
 )
+from memfluence.cli._options import as_options
 from memfluence.errors import Interrupted, MemfluenceError, MemfluenceWarning, one_line
 
 __all__ = ["app", "main"]
@@ -80,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"] or ["--help"]
-    warnings.showwarning = _show_warning
+    warnings.showwarning = partial(_show_warning, given)
     warnings.simplefilter("always", MemfluenceWarning)
     try:
         for name in (signal.SIGTERM, signal.SIGHUP):  # a scheduler or a closed terminal: the manners of Ctrl-C
@@ -99,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         if debug:
             raise
-        _say(str(error))
+        _say(as_options(str(error), _flags(given)))
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         _say("Stopped.")
@@ -117,6 +119,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(1)
 
 
+def _flags(arguments: Sequence[str]) -> dict[str, str]:
+    """The options that are named otherwise than their parameters, those of the command at hand before others."""
+    command, found = typer.main.get_command(app), {"settings": "--set", "progress": "--quiet"}
+    for word in arguments:
+        command = getattr(command, "commands", {}).get(word, command)
+    return found | {one.name: one.opts[0] for one in command.params if one.name and one.opts[0].startswith("--")}
+
+
 def _sentence(text: str) -> str:
     one_line = " ".join(text.split())
     return one_line if one_line.endswith((".", "?", "!")) else f"{one_line}."
@@ -131,6 +141,7 @@ def _interrupt(*_: object) -> NoReturn:
 
 
 def _show_warning(
+    given: Sequence[str],
     message: Warning | str,
     category: type[Warning],
     filename: str,
@@ -139,7 +150,7 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     if issubclass(category, MemfluenceWarning):
-        print(f"memfluence: note: {one_line(str(message))}", file=sys.stderr)
+        print(f"memfluence: note: {one_line(as_options(str(message), _flags(given)))}", file=sys.stderr)
     else:
         text = f"{category.__name__}: {message} ({filename}:{lineno})"
         print("\n".join(map(one_line, text.splitlines())), file=sys.stderr)

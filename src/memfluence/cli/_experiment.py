@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_args, get_origin
 import typer
 from typer.core import TyperGroup
 
-from memfluence.cli._options import JsonOption, RunArgument, names, settings
+from memfluence.cli._options import JsonOption, RunArgument, names, parameter, read, settings, typed_fields
 from memfluence.cli._output import as_json, say, stdout_to_stderr, table
 from memfluence.errors import InputError
 from memfluence.experiments import EXPERIMENTS, named
@@ -85,7 +85,8 @@ def _command(name: str) -> Any:
         arguments.append(Parameter("others", Parameter.KEYWORD_ONLY, default=None, annotation=OthersArgument))
     trains = [Training] if hasattr(module, "plan") else []
     made = typer.Typer(add_completion=False, rich_markup_mode=None)
-    options = _options(*steps, experiment, *trains)
+    options = _options(*steps, experiment)
+    options |= {one.name: (parameter(one), partial(read, one)) for kind in trains for one in typed_fields(kind)}
     if "run" not in taken:
         options.pop("dataset", None)  # it makes its own
     call = _like(partial(_do, name), arguments, options)
@@ -194,7 +195,9 @@ def _like(
     """A function with the signature of these arguments, these options and --json, which Typer makes a command of."""
     json = Parameter("json", Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption)
     parameters = [*arguments, *(one for one, _ in options.values()), json]
-    lists = {name for name, (_, read) in options.items() if isinstance(read, partial)}  # not given, they are left out
+    lists = {
+        name for name, (_, reading) in options.items() if isinstance(reading, partial)
+    }  # not given, they are left out
 
     def command(**given: Any) -> None:
         values = {name: value for name, value in given.items() if value is not None or name not in lists}

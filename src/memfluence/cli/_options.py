@@ -1,12 +1,19 @@
 """Options and arguments that several commands share, and how their values are read."""
 
-from collections.abc import Iterable
+import ast
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import Field, fields
+from functools import wraps
+from inspect import Parameter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from memfluence.errors import InputError
+from memfluence.training.options import RunOptions, names, settings_of
 
 __all__ = [
     "AddressOption",
@@ -14,42 +21,86 @@ __all__ = [
     "DataOption",
     "DatasetArgument",
     "DatasetOption",
-    "DesignOption",
     "DeviceOption",
     "FinestOption",
-    "GpusOption",
-    "GroupsOption",
     "InflOption",
     "JsonOption",
     "KeepOption",
-    "KeepsOption",
-    "LearnerOption",
     "MemOption",
     "MemoryOption",
-    "RecordOption",
     "RunArgument",
     "SeedOption",
     "SetOption",
     "TableOption",
     "TestsOption",
-    "TrialsOption",
-    "fractions",
+    "as_options",
     "indices",
     "names",
+    "parameter",
+    "read",
     "settings",
+    "typed_fields",
+    "with_options",
 ]
+
+_NAMED = re.compile(r"`([a-z][a-z_]*)(?:=([^`]+))?`( parameter)?")
+
+
+def as_options(message: str, flags: Mapping[str, str] = {}) -> str:
+    """A message of the library in the words of the command line: `keep` is --keep, and `engine='ray'` --engine ray.
+
+    `flags` holds the names of options that are not those of the parameters.
+    """
+
+    def option(found: "re.Match[str]") -> str:
+        name, written, parameter = found.groups()
+        flag = flags.get(name, f"--{name.replace('_', '-')}")
+        return flag + _typed(flag, written) + (" option" if parameter else "")
+
+    return _NAMED.sub(option, message)
+
+
+def _typed(flag: str, written: str | None) -> str:
+    """What follows an option for a value as Python writes it."""
+    if written is None:
+        return ""
+    try:
+        value = ast.literal_eval(written)
+    except (ValueError, SyntaxError):  # a word that stands for a value
+        return f" {written}"
+    if isinstance(value, bool):
+        return ""
+    if isinstance(value, dict):
+        return " " + f" {flag} ".join(f"{key}={one}" for key, one in value.items())
+    return " " + (",".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
+
+
+def declared(one: "Field[Any]") -> Any:
+    """A field as Typer declares an option."""
+    typed = one.metadata
+    shown = f"  [default: {typed['shown']}]" if typed["shown"] else ""
+    return typer.Option(
+        *(typed["flag"] or f"--{one.name.replace('_', '-')}").split(),
+        metavar=typed["metavar"],
+        help=as_options(typed["help"] + shown),
+        show_default=not typed["shown"] and _default(one) is not None,
+    )
+
+
+def _default(one: "Field[Any]") -> Any:
+    """What stands for an option that is not given: None where the field's own default cannot be typed."""
+    typed = one.metadata["text"]
+    if typed is bool and one.metadata["read"]:
+        return False
+    return one.default if type(one.default) is typed else None
+
 
 RunArgument = Annotated[  # text: a Path would make s3:/bucket of s3://bucket
     str, typer.Argument(metavar="RUN", help="Directory of a run, or its URI (s3://bucket/run).", show_default=False)
 ]
+_OF = {one.name: one for one in fields(RunOptions)}
 DatasetArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="DATASET",
-        help="digits, longtail, csv:FILE, npz:FILE, mnist:DIR, cifar10:DIR, cifar100:DIR, folder:DIR, imagenet:DIR or"
-        " hf:NAME.",
-        show_default=False,
-    ),
+    str, typer.Argument(metavar="DATASET", help=_OF["dataset"].metadata["help"], show_default=False)
 ]
 DataOption = Annotated[
     str | None,
@@ -58,70 +109,10 @@ DataOption = Annotated[
 DatasetOption = Annotated[
     str | None, typer.Option("--dataset", help="Where the data are, if the run does not say.", show_default=False)
 ]
-LearnerOption = Annotated[
-    str,
-    typer.Option(
-        help="Built-in name, or module:attribute or file.py:attribute of a scikit-learn estimator or of a function"
-        " train(x, y, seed) -> predict; file.py:Net@fast is a torch module with a recipe."
-    ),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="Setting of a built-in learner or recipe, option of a network, or parameter of an estimator; repeatable.",
-        show_default=False,
-    ),
-]
-TrialsOption = Annotated[
-    int | None, typer.Option(help="How many models to train.  [default: 2000]", show_default=False)
-]
-KeepsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--keep",
-        help="Fraction of the training examples kept; or several: 0.5,0.7.  [default: 0.7]",
-        show_default=False,
-    ),
-]
-DesignOption = Annotated[
-    str | None,
-    typer.Option(
-        help="fixed, balanced[:block], bernoulli, lemma, repeats[:models per mask], uniform[:smallest subset] or"
-        " explicit:FILE.  [default: fixed; lemma with --groups]",
-        show_default=False,
-    ),
-]
-GroupsOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE.npy|NAME",
-        help="Keep or leave out whole groups: a value per training example, 'class', or an attribute of the data.",
-        show_default=False,
-    ),
-]
-SeedOption = Annotated[int, typer.Option(help="Root of all randomness.")]
-AddressOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT",
-        help="Of the Ray cluster.  [default: the one that this machine belongs to]",
-        show_default=False,
-    ),
-]
-GpusOption = Annotated[
-    float | None,
-    typer.Option(
-        metavar="GPUS",
-        help="With --engine ray: such as 0.5 for two to a GPU.  [default: 1 with --device cuda, otherwise 0]",
-        show_default=False,
-    ),
-]
-DeviceOption = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-RecordOption = Annotated[
-    str, typer.Option(help="Beside correctness: prediction, margin, logit, or several with commas.", show_default=False)
-]
+SetOption = Annotated[list[str] | None, declared(_OF["settings"])]
+SeedOption = Annotated[int, declared(_OF["seed"])]
+DeviceOption = Annotated[str, declared(_OF["device"])]
+AddressOption = Annotated[str | None, declared(_OF["address"])]
 KeepOption = Annotated[
     float | None, typer.Option(help="Which fraction, where the run has several.", show_default=False)
 ]
@@ -156,18 +147,6 @@ AnyClass = Annotated[bool, typer.Option("--any-class", help="Pairs of different 
 JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else there.")]
 
 
-def fractions(text: str | None) -> list[float] | None:
-    """'0.5,0.7' -> [0.5, 0.7]."""
-    if text is None:
-        return None
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(
-            f"The 'keep' parameter must be a fraction or several, such as 0.5,0.7. Got {text!r}."
-        ) from None
-
-
 def indices(text: str | None) -> list[int] | None:
     """'3,7,20-22' -> [3, 7, 20, 21, 22]."""
     if text is None:
@@ -184,16 +163,43 @@ def indices(text: str | None) -> list[int] | None:
     return found
 
 
-def names(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
+def with_options(options: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of a dataclass's fields before its own. It gets what was given of them, by field."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = [one for one in inspect.signature(command).parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+        chosen = typed_fields(options)
+        parameters = [*map(parameter, chosen), *(one.replace(kind=Parameter.KEYWORD_ONLY) for one in own)]
+
+        @wraps(command)
+        def called(**given: Any) -> None:
+            values = {one.name: read(one, given.pop(one.name)) for one in chosen}
+            command(**given, **{name: value for name, value in values.items() if value is not None})
+
+        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        called.__annotations__ = {one.name: one.annotation for one in parameters}
+        return called
+
+    return decorate
 
 
-def settings(pairs: Iterable[str] | None) -> dict[str, str]:
+def typed_fields(options: type) -> "list[Field[Any]]":
+    """The fields that a command line can fill."""
+    return [one for one in fields(options) if one.metadata.get("text")]
+
+
+def parameter(one: "Field[Any]") -> Parameter:
+    """A field as a parameter that Typer understands."""
+    typed, default = one.metadata["text"], _default(one)
+    kind = typed if default is not None else typed | None
+    return Parameter(one.name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared(one)])
+
+
+def read(one: "Field[Any]", typed: Any) -> Any:
+    """The value of what was typed for a field; None if nothing was."""
+    return one.metadata["read"](typed) if one.metadata["read"] and typed is not None else typed
+
+
+def settings(pairs: list[str] | None) -> dict[str, str]:
     """['epochs=30'] -> {'epochs': '30'}."""
-    found = {}
-    for pair in pairs or ():
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise InputError(f"--set takes NAME=VALUE, such as epochs=30. Got {pair!r} instead.")
-        found[name.strip()] = value.strip()
-    return found
+    return settings_of(pairs or ())

@@ -1,132 +1,32 @@
 """`run` and `plan`."""
 
 import shlex
-import sys
 from collections.abc import Iterable
+from dataclasses import fields
 from typing import Annotated, Any
 
 import typer
 
-from memfluence.cli._options import (
-    AddressOption,
-    DatasetArgument,
-    DesignOption,
-    DeviceOption,
-    GpusOption,
-    GroupsOption,
-    InflOption,
-    JsonOption,
-    KeepsOption,
-    LearnerOption,
-    MemOption,
-    MemoryOption,
-    RecordOption,
-    SeedOption,
-    SetOption,
-    TrialsOption,
-    fractions,
-    names,
-    settings,
-)
+from memfluence.cli._options import DatasetArgument, InflOption, JsonOption, MemOption, MemoryOption, with_options
 from memfluence.cli._output import as_json, number, say, size, stdout_to_stderr, table
-from memfluence.errors import InputError, TrialsFailedError, one_line
+from memfluence.errors import InputError
+from memfluence.training.options import PlanOptions, RunOptions
 
 __all__ = ["plan", "run"]
 
-_OF_A_NEW_RUN = ("learner", "trials", "design", "groups", "seed", "workers", "device", "set_", "record", "pilot")
 
-
-def run(
-    dataset: DatasetArgument,
-    learner: LearnerOption = "mlp",
-    trials: TrialsOption = None,
-    keep: KeepsOption = None,
-    design: DesignOption = None,
-    groups: GroupsOption = None,
-    seed: SeedOption = 0,
-    out: Annotated[
-        str | None,
-        typer.Option(
-            "--out",
-            metavar="RUN",
-            help="Directory of the run, or a URI such as s3://bucket/run.  [default: runs/DATASET-LEARNER]",
-            show_default=False,
-        ),
-    ] = None,
-    engine: Annotated[
-        str | None, typer.Option(help="local, processes or ray.  [default: by --workers]", show_default=False)
-    ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            help="Worker processes, or tasks on the cluster at a time.  [default: 1; ray: as the cluster has room]",
-            show_default=False,
-        ),
-    ] = None,
-    address: AddressOption = None,
-    gpus_per_worker: GpusOption = None,
-    device: DeviceOption = "auto",
-    shard: Annotated[
-        str | None,
-        typer.Option(
-            metavar="i/N|auto",
-            help="Run only this part of the groups; auto: as the job array's variables say.",
-            show_default=False,
-        ),
-    ] = None,
-    set_: SetOption = None,
-    record: RecordOption = "",
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run just the trials that failed.")] = False,
-    checkpoint_every: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS",
-            help="Keep a long trial's state so often, to go on within it; at Ctrl-C as well. 0: never.",
-        ),
-    ] = 60,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
-    json: JsonOption = False,
-) -> None:
+@with_options(RunOptions)
+def run(dataset: DatasetArgument, json: JsonOption = False, **options: Any) -> None:
     """Train many models on random subsets of DATASET; the same command again goes on where it stopped."""
     from memfluence.engines import one_thread_from_the_start
 
     one_thread_from_the_start()
-    from memfluence.progress import Progress
     from memfluence.runs import Run
-    from memfluence.training.campaign import prepare, run_trials
-    from memfluence.training.sharding import parse_shard
+    from memfluence.training.campaign import failed_trials, prepare
 
-    part = parse_shard(shard)
-    campaign = prepare(
-        dataset,
-        learner=learner,
-        settings=settings(set_),
-        trials=trials,
-        keep=fractions(keep),
-        design=design,
-        groups=groups,
-        seed=seed,
-        out=out,
-        device=device,
-        record=names(record),
-        engine=engine,
-        gpus_per_worker=gpus_per_worker,
-    )
-    progress = None if quiet else Progress()
-    for note in campaign.dataset.notes:
-        print(f"memfluence: note: {one_line(note)}", file=sys.stderr)
+    campaign = prepare(RunOptions(dataset, **options))
     with stdout_to_stderr():  # what learners print is not our output
-        store = run_trials(
-            campaign,
-            engine=engine,
-            workers=workers,
-            address=address,
-            gpus_per_worker=gpus_per_worker,
-            shard=part,
-            retry_failed=retry_failed,
-            checkpoint_every=checkpoint_every,
-            progress=progress,
-        )
+        store = campaign.run()
     status = Run(store).status()
     if json:
         as_json(status)
@@ -138,35 +38,16 @@ def run(
         )
         if status["trials"]:
             say(f"Next: memfluence report {shlex.quote(str(store.path))}")
-    if status["trials_failed"]:
-        first = status["failures"][0]
-        again = shlex.join(
-            ["memfluence", *(word for word in sys.argv[1:] if word != "--retry-failed"), "--retry-failed"]
-        )
-        what = f"{status['trials_failed']} trial(s) failed (trial {first['trial']}: {first['message']})"
-        raise TrialsFailedError(
-            f"{what}; the others are stored. To retry just those: {again}"
-            if status["trials"]
-            else f"{what}, and none succeeded: mend the learner or the data (docs/your-own-model.md), then: {again}"
-        )
+    if failed := failed_trials(store):
+        raise failed
 
 
+@with_options(PlanOptions)
 def plan(
     context: typer.Context,
     dataset: Annotated[
         str | None, typer.Argument(metavar="DATASET", help="As for run; or --run RUN.", show_default=False)
     ] = None,
-    learner: LearnerOption = "mlp",
-    trials: TrialsOption = None,
-    keep: KeepsOption = None,
-    design: DesignOption = None,
-    groups: GroupsOption = None,
-    seed: SeedOption = 0,
-    workers: Annotated[int, typer.Option(help="Worker processes.")] = 1,
-    device: DeviceOption = "auto",
-    set_: SetOption = None,
-    record: RecordOption = "",
-    pilot: Annotated[bool, typer.Option(help="Train a few models to learn how long one takes.")] = True,
     run: Annotated[
         str | None,
         typer.Option(
@@ -185,6 +66,7 @@ def plan(
     infl: InflOption = 0.15,
     memory: MemoryOption = None,
     json: JsonOption = False,
+    **options: Any,
 ) -> None:
     """Say how long a run will take, how much disk and memory, and how sure its scores will be.
 
@@ -194,8 +76,9 @@ def plan(
         raise InputError("Give a DATASET to plan a new run, or --run RUN to plan more trials of a run.")
     targets = {"stderr": stderr, "jaccard": jaccard, "fdr": fdr}
     if run is not None:
-        _refuse(context, _OF_A_NEW_RUN, "What is planned with --run RUN is more trials of its own kind; leave out")
-        chosen = fractions(keep) or []
+        of_a_new_run = [one.name for one in fields(PlanOptions) if one.name not in ("dataset", "keep", "masks")]
+        _refuse(context, of_a_new_run, "What is planned with --run RUN is more trials of its own kind; leave out")
+        chosen = options.get("keep") or []
         if len(chosen) > 1:
             raise InputError("With --run, --keep chooses one fraction of the run's; give one.")
         _plan_more(run, {**targets, "mem": mem, "infl": infl, "keep": chosen[0] if chosen else None}, memory, json)
@@ -209,27 +92,14 @@ def plan(
     from memfluence.training.planning import plan as make_plan
 
     with stdout_to_stderr():
-        found = make_plan(
-            dataset,
-            learner=learner,
-            settings=settings(set_),
-            trials=trials,
-            keep=fractions(keep),
-            design=design,
-            groups=groups,
-            seed=seed,
-            workers=workers,
-            device=device,
-            record=names(record),
-            pilot=pilot,
-        )
+        found = make_plan(dataset, **options)
     if json:
         as_json(found)
         return
     say(f"{found['trials']} trials of {found['learner']} on {found['dataset']} ({found['n_train']} training examples)")
     if found["seconds"] is not None:
         per_trial = duration(found["seconds_per_trial"])
-        say(f"  time    {duration(found['seconds'])} with {workers} worker(s), {per_trial} a trial (pilot)")
+        say(f"  time    {duration(found['seconds'])} with {found['workers']} worker(s), {per_trial} a trial (pilot)")
     if found["decoded_bytes"] is not None:
         say(f"  images  {size(found['decoded_bytes'])} decoded; more than fits the device is decoded batch by batch")
     say(

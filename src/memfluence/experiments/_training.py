@@ -2,24 +2,26 @@
 
 import base64
 import json
+import operator
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 
 from memfluence.datasets import Dataset, as_dataset
-from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError, TrialsFailedError
+from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError
 from memfluence.experiments._result import plain
 from memfluence.experiments._splits import of_keep
 from memfluence.learners import Learner, described, resolve
-from memfluence.progress import Progress, ProgressListener, Silent
+from memfluence.progress import Progress, ProgressListener
 from memfluence.records import Trials
 from memfluence.runs import Run, open_run
-from memfluence.store import TrialStore, unpack, write_whole
-from memfluence.training.campaign import DEFAULT_CHECKPOINT_EVERY, prepare, run_trials
+from memfluence.store import unpack, write_whole
+from memfluence.training.campaign import failed_trials, listener_of, prepare
+from memfluence.training.options import EngineOptions, TrialOptions, option, run_options, same_as
 
 __all__ = ["Retraining", "Training", "begun", "blocks", "correct_by_trial", "only", "saved_plan"]
 
@@ -89,23 +91,20 @@ def correct_by_trial(plan: Retraining, trials: Trials) -> dict[int, np.ndarray]:
     return {int(number): row for number, row in zip(trials.numbers, correct) if number < len(plan.purposes)}
 
 
-@dataclass(frozen=True)
-class Training:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Training(EngineOptions):
     """With what and where the models of an experiment are trained; by default as those of the run were."""
 
-    dataset: Annotated[Any, "Where the data are, if the run does not say."] = None
-    learner: Annotated[Any, "Another learner.  [default: the run's]"] = None
-    settings: Annotated[
-        Mapping[str, str] | None,
-        "Setting of a built-in learner or recipe, option of a network, or parameter of an estimator; repeatable.",
-    ] = None
-    engine: Annotated[str | None, "local or processes.  [default: by --workers]"] = None
-    workers: Annotated[int, "Worker processes."] = 1
-    device: Annotated[str, "auto, cpu or cuda."] = "auto"
-    retry_failed: Annotated[bool, "Run just the trials that failed."] = False
-    checkpoint_every: Annotated[float, "As for run."] = DEFAULT_CHECKPOINT_EVERY
-    progress: Annotated[bool | ProgressListener, "No progress."] = True
-    train: Annotated[bool, "Summarize the models that are there; needs neither data nor learner."] = True
+    dataset: Any = option(None, "Where the data are, if the run does not say.", flag="--data --dataset")
+    learner: Any = option(None, "Another learner.", shown="the run's")
+    settings: Mapping[str, str] | None = same_as(TrialOptions, "settings", None)
+    train: bool = option(
+        True,
+        "Summarize the models that are there; needs neither data nor learner.",
+        text=bool,
+        read=operator.not_,
+        flag="--no-train",
+    )
 
     def data_of(self, run: Run) -> Dataset:
         """The run's data, loaded again and checked."""
@@ -122,26 +121,23 @@ class Training:
             raise InputError("Settings (--set) belong to a learner; name it as well (--learner).")
         return described(run.info.learner) if self.learner is None else resolve(self.learner, self.settings)
 
-    def run(self, out: Path, dataset: Any, learner: Any, **design: Any) -> Run:
+    def run(self, out: Path, dataset: Any, learner: Any, known_by: int | None = None, **design: Any) -> Run:
         """Run what is missing of a campaign into `out`. Trials that failed are left out, with a warning."""
         if not self.train:
             return open_run(out)
-        campaign = prepare(dataset, learner=learner, out=out, device=self.device, **design)
-        store = run_trials(
-            campaign,
-            engine=self.engine,
-            workers=self.workers,
-            retry_failed=self.retry_failed,
-            checkpoint_every=self.checkpoint_every,
-            progress=self.listener,
-        )
-        _note_failures(store)
+        chosen = run_options(self, dataset=dataset, learner=learner, settings=None, out=out, **design)
+        campaign = prepare(chosen, known_by=known_by)
+        store = campaign.run()
+        if failed := failed_trials(store):
+            if not len(store.scan().numbers):
+                raise failed
+            warnings.warn(str(failed), MemfluenceWarning, stacklevel=4)
         return Run(store, campaign.dataset)
 
     @property
     def listener(self) -> ProgressListener:
         """Who is told how far it is."""
-        return Progress() if self.progress is True else Silent() if self.progress is False else self.progress
+        return listener_of(self.progress)
 
     def note(self, message: str) -> None:
         if self.progress is True:
@@ -153,8 +149,8 @@ class Training:
             return open_run(out / "trained")
         dataset, learner = self.data_of(run), self.learner_of(run)
         _keep_plan(plan, out)
-        explicit = {"design": "explicit", "masks": plan.masks, "known_by": plan.known_by, "seed": plan.seed}
-        return self.run(out / "trained", dataset, learner, **explicit)
+        explicit: dict[str, Any] = {"design": "explicit", "masks": plan.masks, "seed": plan.seed}
+        return self.run(out / "trained", dataset, learner, plan.known_by, **explicit)
 
 
 def only(runs: list[Run], name: str) -> Run:
@@ -235,18 +231,3 @@ def _keep_plan(plan: Retraining, out: Path) -> None:
     content = (json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n").encode()
     if not (out / "plan.json").is_file() or (out / "plan.json").read_bytes() != content:
         write_whole(out / "plan.json", content)
-
-
-def _note_failures(store: TrialStore) -> None:
-    done = store.scan().numbers.tolist()
-    if not (failures := store.failures(done)):
-        return
-    number, failure = next(iter(failures.items()))
-    if not done:
-        raise TrialsFailedError(f"All {len(failures)} trial(s) failed (trial {number}: {failure.summary}).")
-    warnings.warn(
-        f"{len(failures)} trial(s) failed (trial {number}: {failure.summary}) and are left out; retry_failed"
-        " (--retry-failed) runs just those again.",
-        MemfluenceWarning,
-        stacklevel=4,
-    )

@@ -1,9 +1,15 @@
-"""`run`: from a dataset and a learner to trials on disk, resumable."""
+"""`Campaign`: from options to trials on disk, resumable. Whatever trains the trials of a run goes this way:
+
+    campaign = prepare(RunOptions("digits", learner="mlp", trials=2000))
+    store = campaign.run()
+
+A run that is there already goes on with what it misses.
+"""
 
 import json
 import math
 import warnings
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,87 +27,145 @@ from memfluence.engines import (
     installed_versions,
     uninterrupted,
 )
-from memfluence.errors import DesignError, InputError, Interrupted, MemfluenceWarning, TrialsFailedError
+from memfluence.errors import (
+    DeadlineReached,
+    DesignError,
+    InputError,
+    Interrupted,
+    MemfluenceWarning,
+    TrialsFailedError,
+)
 from memfluence.learners import Learner
-from memfluence.progress import ProgressListener, Silent
+from memfluence.progress import Progress, ProgressListener, Silent
 from memfluence.records import EXTRA_COLUMNS, canonical_json
 from memfluence.store import Location, RunInfo, TrialStore, locate, remember_data, segment_columns
+from memfluence.training.options import RunOptions
+from memfluence.training.sharding import parse_shard
 
-__all__ = [
-    "DEFAULT_CHECKPOINT_EVERY",
-    "DEFAULT_KEEP",
-    "DEFAULT_TRIALS",
-    "Campaign",
-    "checked_integer",
-    "prepare",
-    "run_trials",
-]
+__all__ = ["Campaign", "checked_integer", "failed_trials", "listener_of", "prepare"]
 
 DEFAULT_TRIALS = 2000  # the paper's number for ImageNet; standard errors of about 0.025 at worst with keep 0.7
 DEFAULT_KEEP = 0.7  # the paper's
-DEFAULT_CHECKPOINT_EVERY = 60.0  # seconds: what a kill may cost of a long trial; short ones never write one
 MOST_TRIALS = 10_000_000  # far beyond anyone's patience; a slip of the finger should not fill the memory
 
 
 @dataclass(frozen=True, eq=False)
 class Campaign:
-    """What is to be run, checked, before anything is written."""
+    """Trials that can be run: all that can be checked without training is checked, and nothing is written yet."""
 
+    options: RunOptions
     dataset: Dataset
     learner: Learner
     design: Design
     info: RunInfo
     out: Location
+    engine: str
     device: str
+    shard: tuple[int, int] | None = None
     groups: designs.Groups | None = None
 
+    def run(self) -> TrialStore:
+        """Run what is missing into the run's directory, which may hold part of it already."""
+        for note in self.dataset.notes:
+            _note(note)
+        store = self._store()
+        pending, done = _pending(store, self.info.trials, self.shard, self.options.retry_failed)
+        listener = listener_of(self.options.progress)
+        listener.start(total=done + sum(len(group.wanted) for group in pending), done=done)
+        try:
+            execute(
+                self.engine,
+                self._work(store),
+                pending,
+                listener.event,
+                workers=self.options.workers,
+                address=self.options.address,
+                gpus_per_worker=self.options.gpus_per_worker,
+                deadline=self.options.deadline,
+            )
+        except (KeyboardInterrupt, DeadlineReached) as end:
+            with uninterrupted():
+                listener.stop()
+                saved = f"{self._saved(store)}; run the same command to go on."
+            if isinstance(end, DeadlineReached):
+                raise DeadlineReached(f"The time is over: {saved}") from None
+            raise Interrupted(f"Stopped: {saved}") from None
+        finally:
+            listener.stop()
+        _check_accounted(store, {trial for group in pending for trial in group.wanted})
+        return store
 
-def prepare(
-    dataset: Any,
-    *,
-    learner: Any = "mlp",
-    settings: Mapping[str, str] | None = None,
-    trials: int | None = None,
-    keep: float | Iterable[float] | None = None,
-    design: str | None = None,
-    masks: Any = None,
-    known_by: int | None = None,
-    groups: Any = None,
-    seed: int = 0,
-    out: str | Location | None = None,
-    device: str = "auto",
-    record: Collection[str] = (),
-    engine: str | None = None,
-    gpus_per_worker: float | None = None,
-) -> Campaign:
+    def _store(self) -> TrialStore:
+        data = self.dataset
+        store = TrialStore.create(
+            self.out,
+            self.info,
+            data.y_train,
+            data.y_test,
+            data.train_ids,
+            data.test_ids,
+            None if self.groups is None else (self.groups.codes, self.groups.names),
+            learners.up_to_date(self.learner),
+        )
+        if data.name != portable_name(data.name):
+            remember_data(data.fingerprint, data.name)
+        store.clean()
+        _note_other_versions(store.info.versions, self.info.versions)
+        _note_other_groups(store.info.group_size, self.info.group_size)
+        return store
+
+    def _work(self, store: TrialStore) -> Work:
+        return Work(
+            self.dataset,
+            self.learner,
+            self.design,
+            store.path,
+            store.info.identity,
+            store.info.group_size,
+            store.info.record,
+            self.device,
+            float(self.options.checkpoint_every),
+        )
+
+    def _saved(self, store: TrialStore) -> str:
+        saved = store.scan().numbers.tolist()
+        part_way = store.checkpoints().part_way(saved)
+        kept = "".join(f", trial {one.trial} is kept at {one.fraction:.0%}" for one in part_way)
+        return f"{len(saved)} of {self.info.trials} trials are stored in {store.path}{kept}"
+
+
+def prepare(options: RunOptions, *, known_by: int | None = None) -> Campaign:
     """Check everything that can be checked without training. `known_by`: see `designs.make`."""
-    wanted = None if trials is None else checked_integer("trials", trials, 1, MOST_TRIALS)
-    if keep is not None and (name := (design or "").partition(":")[0]) in ("explicit", "uniform"):
+    wanted = None if options.trials is None else checked_integer("trials", options.trials, 1, MOST_TRIALS)
+    if options.keep is not None and (name := (options.design or "").partition(":")[0]) in ("explicit", "uniform"):
         has = "masks" if name == "explicit" else "sizes of subsets"
-        raise DesignError(f"The {name} design has its {has} already; leave out keep.")
-    data = as_dataset(dataset)
-    trained = learners.resolve(learner, settings)
-    grouped = None
-    if groups is not None:
-        grouped = designs.groups_from(groups, data.n_train, data.attributes, data.labels("train"))
-    keep = DEFAULT_KEEP if keep is None else keep
-    made = designs.make(
-        design or designs.usual(grouped, keep),
+        raise DesignError(f"The {name} design has its {has} already; leave out `keep`.")
+    if options.workers is not None:
+        checked_integer("workers", options.workers, 1)
+    _check_seconds("checkpoint_every", options.checkpoint_every)
+    engine = choose(options.engine, options.workers, address=options.address, gpus=options.gpus_per_worker)
+    shard = parse_shard(options.shard)
+    data = as_dataset(options.dataset)
+    learner = learners.resolve(options.learner, options.settings)
+    groups = None
+    if options.groups is not None:
+        groups = designs.groups_from(options.groups, data.n_train, data.attributes, data.labels("train"))
+    keep = DEFAULT_KEEP if options.keep is None else options.keep
+    design = designs.make(
+        options.design or designs.usual(groups, keep),
         n_train=data.n_train,
         keep=keep,
-        seed=checked_integer("seed", seed, 0, 2**63 - 1),
-        masks=masks,
+        seed=checked_integer("seed", options.seed, 0, 2**63 - 1),
+        masks=options.masks,
         known_by=known_by,
-        groups=grouped,
+        groups=groups,
     )
-    if made.limit is not None and wanted is not None and wanted > made.limit:
-        raise DesignError(f"The explicit design has {made.limit} masks. Got trials={wanted} instead.")
-    record = (record,) if isinstance(record, str) else tuple(record)
-    unknown = sorted(set(record) - set(EXTRA_COLUMNS))
-    if unknown:
+    if design.limit is not None and wanted is not None and wanted > design.limit:
+        raise DesignError(f"The explicit design has {design.limit} masks. Got trials={wanted} instead.")
+    record = (options.record,) if isinstance(options.record, str) else tuple(options.record)
+    if unknown := sorted(set(record) - set(EXTRA_COLUMNS)):
         raise InputError(f"There is nothing called {unknown[0]!r} to record; choose from {', '.join(EXTRA_COLUMNS)}.")
-    chosen = tuple(sorted(set(record)))
-    device = _checked_device(device, engine, gpus_per_worker)
+    device = _checked_device(options.device, engine, options.gpus_per_worker)
     info = RunInfo(
         dataset={
             "name": portable_name(data.name),
@@ -111,91 +175,39 @@ def prepare(
             "classes": list(data.classes),
             "class_names": list(data.class_names),
         },
-        learner=json.loads(canonical_json(trained.describe())),
-        plan={**made.plan.to_json(), "digest": made.plan.digest},
-        kinds=made.kinds,
-        trials=wanted or made.limit or DEFAULT_TRIALS,
-        group_size=trained.group_size(data, device),
-        repeats=made.repeats,
-        record=chosen,
-        columns=segment_columns(chosen),
+        learner=json.loads(canonical_json(learner.describe())),
+        plan={**design.plan.to_json(), "digest": design.plan.digest},
+        kinds=design.kinds,
+        trials=wanted or design.limit or DEFAULT_TRIALS,
+        group_size=learner.group_size(data, device),
+        repeats=design.repeats,
+        record=tuple(sorted(set(record))),
+        columns=segment_columns(tuple(sorted(set(record)))),
         versions=installed_versions(),
     )
-    return Campaign(data, trained, made, info, _run_directory(out, data, trained), device, grouped)
+    out = _run_directory(options.out, data, learner)
+    return Campaign(options, data, learner, design, info, out, engine, device, shard, groups)
 
 
-def run_trials(
-    campaign: Campaign,
-    *,
-    engine: str | None = None,
-    workers: int | None = None,
-    address: str | None = None,
-    gpus_per_worker: float | None = None,
-    shard: tuple[int, int] | None = None,
-    retry_failed: bool = False,
-    checkpoint_every: float = DEFAULT_CHECKPOINT_EVERY,
-    progress: ProgressListener | None = None,
-) -> TrialStore:
-    """Run what is missing of the campaign into its directory, which may hold part of it already."""
-    listener = progress or Silent()
-    if workers is not None:
-        workers = checked_integer("workers", workers, 1)
-    _check_seconds("checkpoint_every", checkpoint_every)
-    chosen = choose(engine, workers, address=address, gpus=gpus_per_worker)
-    data = campaign.dataset
-    groups = None if campaign.groups is None else (campaign.groups.codes, campaign.groups.names)
-    store = TrialStore.create(
-        campaign.out,
-        campaign.info,
-        data.y_train,
-        data.y_test,
-        data.train_ids,
-        data.test_ids,
-        groups,
-        learners.up_to_date(campaign.learner),
+def failed_trials(store: TrialStore) -> TrialsFailedError | None:
+    """An error about the trials that failed, to be raised or shown; None where there are none."""
+    stored = store.scan().numbers.tolist()
+    failures = store.failures(stored)
+    if not failures:
+        return None
+    number, failure = next(iter(failures.items()))
+    what = f"{len(failures)} trial(s) failed (trial {number}: {failure.summary})"
+    if stored:
+        return TrialsFailedError(f"{what} and are left out; `retry_failed=True` runs just those again.")
+    return TrialsFailedError(
+        f"{what}, and none succeeded; mend the learner or the data (docs/your-own-model.md), then run them again with"
+        " `retry_failed=True`."
     )
-    if data.name != portable_name(data.name):
-        remember_data(data.fingerprint, data.name)
-    store.clean()
-    _note_other_versions(store.info.versions, campaign.info.versions)
-    _note_other_groups(store.info.group_size, campaign.info.group_size)
-    pending, done = _pending(store, campaign.info.trials, shard, retry_failed)
-    work = Work(
-        data,
-        campaign.learner,
-        campaign.design,
-        store.path,
-        store.info.identity,
-        store.info.group_size,
-        store.info.record,
-        campaign.device,
-        float(checkpoint_every),
-    )
-    listener.start(total=done + sum(len(group.wanted) for group in pending), done=done)
-    try:
-        execute(
-            chosen,
-            work,
-            pending,
-            listener.event,
-            workers=workers,
-            address=address,
-            gpus_per_worker=gpus_per_worker,
-        )
-    except KeyboardInterrupt:
-        with uninterrupted():
-            listener.stop()
-            saved = store.scan().numbers.tolist()
-            part_way = store.checkpoints().part_way(saved)
-        kept = "".join(f", trial {one.trial} is kept at {one.fraction:.0%}" for one in part_way)
-        raise Interrupted(
-            f"Stopped: {len(saved)} of {campaign.info.trials} trials are stored in {store.path}{kept};"
-            " run the same command to go on."
-        ) from None
-    finally:
-        listener.stop()
-    _check_accounted(store, {trial for group in pending for trial in group.wanted})
-    return store
+
+
+def listener_of(progress: bool | ProgressListener) -> ProgressListener:
+    """Who is told how far it is."""
+    return Progress() if progress is True else Silent() if progress is False else progress
 
 
 def _check_accounted(store: TrialStore, wanted: set[int]) -> None:
@@ -209,25 +221,23 @@ def _check_accounted(store: TrialStore, wanted: set[int]) -> None:
         )
 
 
+def _note(message: str) -> None:
+    warnings.warn(message, MemfluenceWarning, stacklevel=4)
+
+
 def _note_other_versions(there: Mapping[str, str], here: Mapping[str, str]) -> None:
     """Trials made with other versions may differ in rounding: allowed, and said."""
     shared = sorted(set(there) & set(here) - {"memfluence"})
     if changed := [f"{name} {there[name]}" for name in shared if there[name] != here[name]]:
-        warnings.warn(
-            f"The run was made with {', '.join(changed)}; trials made now may differ from it in rounding.",
-            MemfluenceWarning,
-            stacklevel=3,
-        )
+        _note(f"The run was made with {', '.join(changed)}; trials made now may differ from it in rounding.")
 
 
 def _note_other_groups(there: int, here: int) -> None:
     """How many trials are trained at once is fixed in a run, because it changes rounding."""
     if there != here:
-        warnings.warn(
+        _note(
             f"The run was begun with groups of {there} trial(s) trained at once and keeps them; groups of {here} need"
-            " another directory (--out).",
-            MemfluenceWarning,
-            stacklevel=3,
+            " another directory (`out`)."
         )
 
 
@@ -237,10 +247,7 @@ def _pending(
     """Groups still to run (of this shard) and how many of its trials are done; damaged segments are set aside."""
     scan = store.scan()
     for damage in scan.damaged:
-        aside = store.path / "damaged"
-        warnings.warn(
-            f"{damage.reason} It is set aside in {aside} and its trials run again.", MemfluenceWarning, stacklevel=3
-        )
+        _note(f"{damage.reason} It is set aside in {store.path / 'damaged'} and its trials run again.")
     store.set_aside(scan.damaged)
     done = set(scan.numbers.tolist())
     store.checkpoints().remove(done)  # of a process that was killed just after it had stored them
@@ -259,32 +266,32 @@ def checked_integer(name: str, value: Any, least: int, most: int | None = None) 
     """The value as an int, or an error that names the parameter."""
     bounds = f">= {least}" if most is None else f"in [{least}, {most}]"
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise InputError(f"The {name!r} parameter must be an integer {bounds}. Got {value!r} instead.")
+        raise InputError(f"The `{name}` parameter must be an integer {bounds}. Got {value!r} instead.")
     number = int(value)
     if number < least or (most is not None and number > most):
-        raise InputError(f"The {name!r} parameter must be an integer {bounds}. Got {number} instead.")
+        raise InputError(f"The `{name}` parameter must be an integer {bounds}. Got {number} instead.")
     return number
 
 
 def _check_seconds(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value >= 0):
-        raise InputError(f"The {name!r} parameter must be a number of seconds >= 0. Got {value!r} instead.")
+        raise InputError(f"The `{name}` parameter must be a number of seconds >= 0. Got {value!r} instead.")
 
 
-def _checked_device(device: str, engine: str | None, gpus_per_worker: float | None) -> str:
+def _checked_device(device: str, engine: str, gpus_per_worker: float | None) -> str:
     if device not in ("auto", "cpu", "cuda"):
-        raise InputError(f"The 'device' parameter must be 'auto', 'cpu' or 'cuda'. Got {device!r} instead.")
+        raise InputError(f"The `device` parameter must be 'auto', 'cpu' or 'cuda'. Got {device!r} instead.")
     if engine == "ray":  # this machine need not have the device
         return gpus_and_device(device, gpus_per_worker)[1]
     if device == "cuda":
         import torch
 
         if not torch.cuda.is_available():
-            raise InputError("No CUDA device was found; use --device cpu, or check the driver and the torch build.")
+            raise InputError("No CUDA device was found; use `device='cpu'`, or check the driver and the torch build.")
     return device
 
 
-def _run_directory(out: str | Location | None, dataset: Dataset, learner: Learner) -> Location:
+def _run_directory(out: str | Path | None, dataset: Dataset, learner: Learner) -> Location:
     if out is not None:
         return locate(out)
     short = "".join(c if c.isalnum() else "-" for c in dataset.name.partition("?")[0]).strip("-")

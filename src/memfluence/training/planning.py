@@ -6,7 +6,6 @@ Sizes follow from the data; time comes from a pilot, one group of trials that is
 import math
 import statistics
 import time
-from collections.abc import Iterable
 from typing import Any
 
 from memfluence.datasets import LazyImages
@@ -15,7 +14,8 @@ from memfluence.errors import LearnerError
 from memfluence.records import EXTRA_COLUMNS, Failure
 from memfluence.store import RunInfo
 from memfluence.store.bits import packed_width
-from memfluence.training.campaign import Campaign, checked_integer, prepare
+from memfluence.training.campaign import Campaign, prepare
+from memfluence.training.options import PlanOptions, run_options, taking
 
 __all__ = ["plan"]
 
@@ -24,39 +24,15 @@ _BYTES = {"prediction": 1, "margin": 2, "logit": 2}
 _PILOT_SECONDS = 5.0  # one-by-one learners are timed over a few trials
 
 
-def plan(
-    dataset: Any,
-    *,
-    learner: Any = "mlp",
-    settings: dict[str, str] | None = None,
-    trials: int | None = None,
-    keep: float | Iterable[float] | None = None,
-    design: str | None = None,
-    groups: Any = None,
-    seed: int = 0,
-    workers: int = 1,
-    device: str = "auto",
-    record: Iterable[str] = (),
-    pilot: bool = True,
-) -> dict[str, Any]:
+@taking(PlanOptions)
+def plan(options: PlanOptions) -> dict[str, Any]:
     """What a run with these options will take, as a JSON-able dict. Nothing is written."""
-    workers = checked_integer("workers", workers, 1)
-    campaign = prepare(
-        dataset,
-        learner=learner,
-        settings=settings,
-        trials=trials,
-        keep=keep,
-        design=design,
-        groups=groups,
-        seed=seed,
-        device=device,
-        record=tuple(record),
-    )
+    campaign = prepare(run_options(options))
+    workers = options.workers or 1
     info = campaign.info
     bits = 2 * packed_width(info.n_train) + packed_width(info.n_test)
     extras = sum(_BYTES[kind] * (info.n_train + info.n_test) for kind in info.record for _ in EXTRA_COLUMNS[kind][:1])
-    seconds = _pilot(campaign) if pilot else None
+    seconds = _pilot(campaign) if options.pilot else None
     in_files = [x for x in (campaign.dataset.x_train, campaign.dataset.x_test) if isinstance(x, LazyImages)]
     return {
         "dataset": info.dataset["name"],

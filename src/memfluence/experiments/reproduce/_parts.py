@@ -199,7 +199,7 @@ class Parts:
             there = int(result.settings["repeats"])
             store = open_run(self.where / part / "trained")
             models = len(store.store.scan().numbers) / there  # of one repeat
-            each = models * (store.status()["seconds_per_trial"] or 0) / self.how.workers
+            each = models * (store.status()["seconds_per_trial"] or 0) / (self.how.workers or 1)
             repeats = more_repeats(there, MOST[part], share * self.clock.left, each)
             if repeats > there:
                 self.clock.note(
@@ -218,7 +218,7 @@ class Parts:
             elif part in ("removal", "utility"):
                 amount = self._amount(part, count)
                 sides = 1 + 2 * len(self.subject.thresholds) if part == "removal" else 2
-                time_ = f", about {duration(amount * sides * each / keep / self.how.workers)}" if each else ""
+                time_ = f", about {duration(amount * sides * each / keep / (self.how.workers or 1))}" if each else ""
                 lines.append(f"  {part}: {amount} repeats of {sides} models on all or most examples{time_}")
             elif part == "last-layer":
                 lines.append(f"  {part}: a network on everything and {self._amount(part, count)} linear models")
@@ -365,7 +365,7 @@ def _affordable(subject: Subject, how: Training, where: Path, clock: Until, budg
     count = 2 * group if group > 1 else 4
     before = time.monotonic()
     alone.run(where / "base", how.dataset, how.learner, trials=count, seed=seed)
-    each = (time.monotonic() - before) / (count - group) / how.workers
+    each = (time.monotonic() - before) / (count - group) / (how.workers or 1)
     wanted = max(base_trials(budget, each, subject.trials), count)
     clock.note(f"a trial takes {duration(each)}; {duration(budget)} allow {wanted:,} of them to begin with")
     return wanted
