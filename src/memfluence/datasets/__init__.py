@@ -5,9 +5,8 @@ from typing import Any
 
 from memfluence.datasets import cifar, csv, digits, folder, huggingface, imagenet, longtail, mnist, npz
 from memfluence.datasets.dataset import Dataset, from_arrays
-from memfluence.datasets.images import LazyImages
-from memfluence.datasets.inputs import is_missing
-from memfluence.datasets.looking import features, one_input, picture_range, to_images
+from memfluence.datasets.images import LazyImages, picture_range, to_images
+from memfluence.datasets.inputs import features, is_missing, one_input
 from memfluence.datasets.spec import (
     absolute,
     check_lengths,

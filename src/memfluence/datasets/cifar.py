@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from memfluence.datasets.dataset import Dataset, from_arrays
-from memfluence.datasets.files import folder_with, require_file
-from memfluence.datasets.spec import Source
+from memfluence.datasets.spec import Source, folder_with, require_file
 from memfluence.errors import DatasetError
 
 __all__ = ["CIFAR10", "CIFAR100"]

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from memfluence.datasets.dataset import Dataset, from_arrays
-from memfluence.datasets.files import require_file
-from memfluence.datasets.spec import Source
+from memfluence.datasets.spec import Source, require_file
 from memfluence.errors import DatasetError
 
 __all__ = ["SOURCE"]

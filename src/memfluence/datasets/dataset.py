@@ -7,8 +7,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from memfluence.datasets.fingerprint import content_digest
-from memfluence.datasets.inputs import as_inputs, first_infinite, first_not_finite, is_missing, length, take
+from memfluence.datasets.inputs import (
+    as_inputs,
+    content_digest,
+    first_infinite,
+    first_not_finite,
+    is_missing,
+    length,
+    take,
+)
 from memfluence.errors import DatasetError
 
 __all__ = ["Dataset", "checked_labels", "encode", "from_arrays"]

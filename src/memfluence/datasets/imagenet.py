@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from memfluence.datasets.dataset import Dataset
-from memfluence.datasets.files import Files, check_folder, list_classes, list_files
-from memfluence.datasets.images import lazy_dataset
+from memfluence.datasets.folder import check_folder, list_classes, list_files
+from memfluence.datasets.images import Files, lazy_dataset
 from memfluence.datasets.spec import Source, check_between
 from memfluence.errors import DatasetError
 

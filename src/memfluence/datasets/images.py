@@ -1,4 +1,4 @@
-"""Image files as arrays of bytes: all of a dataset at once, or each when it is asked for (`LazyImages`)."""
+"""Images: files as arrays of bytes, all of a dataset at once or each when it is asked for; inputs as pictures."""
 
 import io
 import logging
@@ -8,16 +8,26 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from memfluence.datasets.dataset import Dataset, from_arrays
-from memfluence.datasets.files import Files
 from memfluence.errors import DatasetError, one_line
 from memfluence.npzfiles import DEFLATE_LIMIT
 
-__all__ = ["LazyImages", "Picture", "lazy_dataset", "open_picture", "square_picture", "stack_pictures"]
+__all__ = [
+    "Files",
+    "LazyImages",
+    "Picture",
+    "lazy_dataset",
+    "open_picture",
+    "picture_range",
+    "square_picture",
+    "stack_pictures",
+    "to_images",
+]
 
 # What Pillow may decode, whatever a file is called: it would hand other formats (EPS) to programs of the machine.
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
@@ -26,6 +36,30 @@ _PIXELS_PER_BYTE = 8 * DEFLATE_LIMIT  # of a PNG or TIFF of one bit per pixel; o
 
 _GREY = {"1", "L", "LA", "La"}
 _DEEP = ("I", "F")  # 16-bit, 32-bit and float pixels: no rule says what their black and white are
+_CHANNELS = (1, 3)
+_USUAL_RANGES = ((0.0, 1.0), (-1.0, 1.0), (0.0, 255.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Files(Sequence[str]):
+    """Files within one folder. As a sequence: their paths there, like "train/cat/1.png"."""
+
+    root: Path
+    folders: tuple[str, ...]  # within the root: "train/cat"
+    folder: np.ndarray  # (n,) which of the folders
+    names: np.ndarray  # (n,) bytes, as the file system has them
+    sizes: np.ndarray  # (n,) int64, in bytes
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, row: Any) -> Any:
+        if isinstance(row, slice):
+            return [self[one] for one in range(*row.indices(len(self)))]
+        return f"{self.folders[self.folder[row]]}/{os.fsdecode(self.names[row])}"
+
+    def path(self, row: int) -> str:
+        return str(self.root / self[row])
 
 
 @dataclass(frozen=True)
@@ -228,3 +262,59 @@ def lazy_dataset(
         train_ids=train[0],
         test_ids=test[0],
     )
+
+
+def picture_range(inputs: Any, value_range: tuple[float, float] | None) -> tuple[float, float] | None:
+    """The values to show as black and as white: the value range, or a usual one that holds all inputs.
+
+    Inputs that use less than a quarter of that range (digits in 0..16 of 0..255) would all look alike: they are shown
+    between their lowest and their highest. Only for people: a learner must not look at examples that it does not keep.
+    """
+    if not isinstance(inputs, np.ndarray) or inputs.dtype.kind not in "buif" or inputs.ndim not in (3, 4):
+        return value_range
+    low, high = (float(inputs.min()), float(inputs.max())) if inputs.size else (0.0, 0.0)
+    fitting = [(black, white) for black, white in _USUAL_RANGES if black <= low and high <= white]
+    for black, white in [value_range] if value_range else fitting:
+        if high == low or high - low >= (white - black) / 4:
+            return black, white
+    return (low, high) if high > low else (low, low + 1.0)
+
+
+def to_images(
+    inputs: Any, value_range: tuple[float, float] | None, rows: np.ndarray | slice | None = None
+) -> np.ndarray | None:
+    """The inputs as (n, h, w) or (n, h, w, 3) uint8, or None where they are not images.
+
+    Images are arrays (n, h, w), (n, h, w, c) or (n, c, h, w) with c = 1 or 3, in numbers whose `value_range` is
+    known (for uint8 it is 0..255 unless given). With `rows` only those are converted.
+    """
+    if isinstance(inputs, LazyImages):
+        inputs, rows = inputs[slice(None) if rows is None else rows], None
+    if not isinstance(inputs, np.ndarray) or inputs.dtype.kind not in "buif" or inputs.ndim not in (3, 4):
+        return None
+    if value_range is None:
+        if inputs.dtype != np.uint8:
+            return None
+        value_range = (0.0, 255.0)
+    shape = inputs.shape[1:]
+    channels_first = len(shape) == 3 and shape[2] not in _CHANNELS
+    if channels_first and shape[0] not in _CHANNELS:
+        return None
+    height, width = shape[1:] if channels_first else shape[:2]
+    if min(height, width) < 2:  # a signal rather than a picture
+        return None
+    images = inputs if rows is None else inputs[rows]  # (rows, ...)
+    if channels_first:
+        images = np.moveaxis(images, 1, -1)  # (rows, h, w, c)
+    if images.ndim == 4 and images.shape[3] == 1:
+        images = images[..., 0]  # (rows, h, w)
+    return _eight_bits(images, value_range)
+
+
+def _eight_bits(images: np.ndarray, value_range: tuple[float, float]) -> np.ndarray:
+    low, high = value_range
+    if images.dtype == np.uint8 and (low, high) == (0, 255):
+        return np.ascontiguousarray(images)
+    scaled = (images.astype(np.float32) - low) * (255.0 / (high - low))
+    eight_bits: np.ndarray = np.clip(np.rint(scaled), 0, 255).astype(np.uint8)
+    return eight_bits

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from memfluence.datasets.dataset import Dataset, from_arrays
-from memfluence.datasets.files import folder_with
-from memfluence.datasets.spec import Source
+from memfluence.datasets.spec import Source, folder_with
 from memfluence.errors import DatasetError
 from memfluence.npzfiles import DEFLATE_LIMIT
 

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from memfluence.datasets.dataset import Dataset, from_arrays
-from memfluence.datasets.files import require_file
-from memfluence.datasets.spec import Source
+from memfluence.datasets.spec import Source, require_file
 from memfluence.errors import DatasetError
 from memfluence.npzfiles import open_npz
 

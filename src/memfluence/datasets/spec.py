@@ -19,8 +19,10 @@ __all__ = [
     "check_between",
     "check_lengths",
     "close_match",
+    "folder_with",
     "parse_options",
     "portable_name",
+    "require_file",
     "short_name",
     "split_spec",
     "true_or_false",
@@ -125,6 +127,27 @@ def check_between(name: str, option: str, value: float, low: float, high: float)
     """Refuse an option outside [low, high]."""
     if not low <= value <= high:
         raise DatasetError(f"{name}: the option {option!r} must be between {low} and {high}; got {value}.")
+
+
+def require_file(path: Path, name: str) -> Path:
+    """The path itself if it is a file; otherwise the `DatasetError` that a user needs."""
+    if path.is_file():
+        return path
+    found = "is a folder, not a file" if path.is_dir() else "does not exist"
+    raise DatasetError(f"{name}: {path} {found}; give the path of the data file.")
+
+
+def folder_with(file_names: tuple[str, ...], folder: Path, inside: tuple[str, ...], name: str) -> Path:
+    """The folder itself, or the one of its known subfolders, that holds any of the files."""
+    if not folder.is_dir():
+        found = "is a file, not a folder" if folder.exists() else "does not exist"
+        raise DatasetError(f"{name}: {folder} {found}; give the folder that holds {file_names[0]}.")
+    for candidate in (folder, *(folder / part for part in inside)):
+        if any((candidate / file_name).is_file() for file_name in file_names):
+            return candidate
+    raise DatasetError(
+        f"{name}: {folder} holds no {file_names[0]}; give the folder with the files as they are distributed."
+    )
 
 
 def close_match(given: str, known: Collection[str]) -> str:
