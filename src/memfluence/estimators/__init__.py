@@ -6,7 +6,7 @@ and a positive value means that the training example helps.
 
 from memfluence.estimators._arms import Arms, arms
 from memfluence.estimators._estimates import Block, ClassBlock, Estimates, TopK, TopTests, class_members
-from memfluence.estimators._values import Values, chosen_tests, mean_utility
+from memfluence.estimators._values import chosen_tests, mean_utility
 from memfluence.estimators.adjusted import AdjustedInfluence, adjusted_influence, adjusted_memorization
 from memfluence.estimators.banzhaf import banzhaf_values
 from memfluence.estimators.counts import JointCounter, joint_counts_reference
@@ -20,7 +20,6 @@ from memfluence.estimators.memorization import Memorization, memorization, memor
 from memfluence.estimators.memory import Memory
 from memfluence.estimators.real import (
     RealInfluence,
-    RealMemorization,
     real_influence,
     real_memorization,
 )
@@ -44,11 +43,9 @@ __all__ = [
     "Memorization",
     "Memory",
     "RealInfluence",
-    "RealMemorization",
     "Scan",
     "TopK",
     "TopTests",
-    "Values",
     "adjusted_influence",
     "adjusted_memorization",
     "arms",

@@ -50,6 +50,11 @@ class Arms:
         return [self.in_trials] if self.shared else [self.in_trials, self.out_trials]
 
     @property
+    def counts(self) -> dict[str, np.ndarray]:
+        """The numbers of trials of both arms, by name."""
+        return {"trials_in": self.trials_in, "trials_out": self.trials_out}
+
+    @property
     def n_train(self) -> int:
         return self.in_trials.n_train
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from memfluence.errors import InputError
 from memfluence.estimators.counts import kernels
+from memfluence.estimators.intervals import Difference
 from memfluence.estimators.memory import Memory
 
 __all__ = ["Block", "ClassBlock", "Estimates", "TopK", "TopTests", "class_members", "keep_largest"]
@@ -206,6 +207,19 @@ class Estimates(ABC):
 
         _in_threads(look, blocks, threads)
         return found
+
+    def _room(self, train: np.ndarray, test: np.ndarray) -> Difference:
+        """Arrays (train, test) to be filled with estimates and their errors, if they fit."""
+        self.memory.check_matrix(len(train), len(test), 4 * 8)
+        return Difference(*(np.empty((len(test), len(train))).T for _ in range(4)))
+
+    def _pairs(self, train: Any, test: Any) -> tuple[np.ndarray, np.ndarray]:
+        train, test = self._indices(train, "train"), self._indices(test, "test")
+        if len(train) != len(test):
+            raise InputError(
+                f"Pairs need as many training as test indices; got {len(train)} and {len(test)}; give one each."
+            )
+        return train, test
 
     def _indices(self, chosen: Any, split: str) -> np.ndarray:
         n = self.n_train if split == "train" else self.n_test

@@ -1,43 +1,24 @@
-"""Values of training examples: their result, the utility of a trial, and sums over the trials that kept."""
+"""Values of training examples: the utility of a trial, and sums over the trials that kept an example."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from memfluence.errors import InputError
 from memfluence.estimators.counts import bits_at
-from memfluence.estimators.intervals import Z95
 from memfluence.records import Trials
 
 __all__ = [
-    "Values",
     "checked_utility",
     "chosen_tests",
     "kept_examples",
     "mean_utility",
     "subset_sizes",
     "sums_kept",
-    "values_with_errors",
 ]
 
 CELLS_AT_ONCE = 2**22  # of trials times examples, 32 MB in float64
-
-
-@dataclass(frozen=True, eq=False)
-class Values:
-    """One value per training example, each array (n_train,); NaN where the trials cannot say."""
-
-    value: np.ndarray
-    stderr: np.ndarray
-    lower: np.ndarray  # 95% interval
-    upper: np.ndarray
-
-
-def values_with_errors(value: np.ndarray, variance: np.ndarray) -> Values:
-    """Normal 95% intervals; rounding must not make a variance negative."""
-    stderr = np.sqrt(np.maximum(variance, 0.0))
-    return Values(value, stderr, value - Z95 * stderr, value + Z95 * stderr)
 
 
 def mean_utility(

@@ -46,7 +46,7 @@ from memfluence.estimators.influence import Influence
 from memfluence.estimators.intervals import Z95, Difference
 from memfluence.estimators.memorization import Memorization, memorization_of
 from memfluence.estimators.memory import Memory
-from memfluence.estimators.real import RealInfluence, RealMemorization, real_influence, real_memorization
+from memfluence.estimators.real import RealInfluence, real_influence, real_memorization
 from memfluence.records import Kind, Trials
 
 __all__ = ["AdjustedInfluence", "adjusted_influence", "adjusted_memorization"]
@@ -172,11 +172,11 @@ def adjusted_memorization(
     outcome: np.ndarray | None = None,  # (trials, n_train); None: whether models are right
     shares: Sequence[float] = SHARES,
     memory: str | int | Memory | None = None,
-) -> Memorization | RealMemorization:
+) -> Memorization:
     """Memorization of every training example; accuracies (or means) in and out are adjusted as well."""
     chosen = arms(trials, kinds, keep)
     design = moments(chosen, _subset_size(kinds, chosen.keep))
-    plain: Any = memorization_of(chosen) if outcome is None else real_memorization(trials, kinds, outcome, keep)
+    plain = memorization_of(chosen) if outcome is None else real_memorization(trials, kinds, outcome, keep)
     rows = np.searchsorted(trials.numbers, chosen.in_trials.numbers)
     mask, correct = chosen.in_trials.mask, chosen.in_trials.train_correct
     Memory.of(memory).check(*_needed(len(mask), np.bincount(labels).max(), chosen.n_train))
@@ -192,9 +192,8 @@ def adjusted_memorization(
             found = _mean_of_side(fits, members, y, used, chance, given, shares, outcome is None)
             mean[side, members], variance[side, members] = found
     value, stderr = mean[0] - mean[1], np.sqrt(variance.sum(axis=0))
-    names = ("accuracy_in", "accuracy_out") if outcome is None else ("mean_in", "mean_out")
     interval = dict(zip(("lower", "upper"), _interval(value, stderr, outcome is None)))
-    return replace(plain, value=value, stderr=stderr, **interval, **dict(zip(names, mean)))  # type: ignore[no-any-return]
+    return replace(plain, value=value, stderr=stderr, **interval, mean_in=mean[0], mean_out=mean[1])
 
 
 def _mean_of_side(

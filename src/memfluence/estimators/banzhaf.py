@@ -29,13 +29,14 @@ from typing import Any
 
 import numpy as np
 
-from memfluence.estimators._values import Values, checked_utility, sums_kept, values_with_errors
+from memfluence.estimators._values import checked_utility, sums_kept
+from memfluence.estimators.intervals import Difference, normal_difference
 from memfluence.records import Trials
 
 __all__ = ["banzhaf_values"]
 
 
-def banzhaf_values(trials: Trials, utility: Any) -> Values:
+def banzhaf_values(trials: Trials, utility: Any) -> Difference:
     """Banzhaf values from trials of the Bernoulli design with keep 0.5 and their utilities (trials,)."""
     worth = checked_utility(trials, utility)
     worth = worth - (worth.mean() if len(worth) else 0.0)  # differences stay, and rounding shrinks
@@ -47,4 +48,4 @@ def banzhaf_values(trials: Trials, utility: Any) -> Values:
         for count, total, squares in (kept, left_out):
             means.append(total / count)
             variances.append(np.where(count > 1, (squares - total * total / count) / (count - 1) / count, np.nan))
-    return values_with_errors(means[0] - means[1], variances[0] + variances[1])
+    return normal_difference(means[0] - means[1], variances[0] + variances[1])

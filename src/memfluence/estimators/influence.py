@@ -33,7 +33,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from memfluence.errors import InputError
 from memfluence.estimators._arms import Arms, arms
 from memfluence.estimators._estimates import Block, Estimates, TopK
 from memfluence.estimators.counts import JointCounter, Method, column_counts, each_tile, kernels, pair_counts
@@ -101,24 +100,19 @@ class Influence(Estimates):
     def block_with_errors(self, train: Any = None, test: Any = None) -> Difference:
         """Estimates of the chosen rows and columns with standard errors and 95% intervals, each (train, test)."""
         rows, columns = self._indices(train, "train"), self._indices(test, "test")
-        self.memory.check_matrix(len(rows), len(columns), 4 * 8)
-        four = [np.empty((len(columns), len(rows))).T for _ in range(4)]  # (train, test) each
+        whole = self._room(rows, columns)
 
         def keep(counts: Sequence[np.ndarray], some_rows: slice, some_columns: slice) -> None:
             part = self._difference(counts[0].T, counts[-1].T, rows[some_rows][:, None], columns[some_columns][None, :])
-            for whole, found in zip(four, (part.value, part.stderr, part.lower, part.upper)):
-                whole[some_rows, some_columns] = found
+            for name, found in vars(part).items():
+                getattr(whole, name)[some_rows, some_columns] = found
 
         self._count(rows, columns, keep)
-        return Difference(*four)
+        return whole
 
     def at(self, train: Any, test: Any) -> Difference:
         """Estimates at pairs (train[p], test[p]) with standard errors and 95% intervals, each (pairs,)."""
-        train, test = self._indices(train, "train"), self._indices(test, "test")
-        if len(train) != len(test):
-            raise InputError(
-                f"Pairs need as many training as test indices; got {len(train)} and {len(test)}; give one each."
-            )
+        train, test = self._pairs(train, test)
         in_trials, out_trials = self.arms.in_trials, self.arms.out_trials
         if in_trials.cluster > 1 and self.arms.shared:
             return clustered_difference(self.arms, in_trials.test_correct, train, test)

@@ -61,7 +61,7 @@ from memfluence.estimators._arms import Arms
 from memfluence.estimators.counts import bits_at
 from memfluence.records import Trials
 
-__all__ = ["Difference", "agresti_caffo", "clustered_difference", "difference", "wilson_interval"]
+__all__ = ["Difference", "agresti_caffo", "clustered_difference", "difference", "normal_difference", "wilson_interval"]
 
 Z95 = 1.959963984540054  # 97.5% quantile of the standard normal distribution
 BITS_AT_ONCE = 2**23  # trials times pairs looked at together
@@ -100,6 +100,12 @@ def difference(
     centre, error = agresti_caffo(p_in, n_in, p_out, n_out)
     reach = quantile * error
     return Difference(p_in - p_out, error, np.maximum(centre - reach, -1.0), np.minimum(centre + reach, 1.0))
+
+
+def normal_difference(value: np.ndarray, variance: np.ndarray) -> Difference:
+    """Estimates with their errors and normal 95% intervals; rounding must not make a variance negative."""
+    stderr = np.sqrt(np.maximum(variance, 0.0))
+    return Difference(value, stderr, value - Z95 * stderr, value + Z95 * stderr)
 
 
 def agresti_caffo(

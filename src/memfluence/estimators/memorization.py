@@ -39,10 +39,18 @@ class Memorization:
     stderr: np.ndarray
     lower: np.ndarray  # 95% interval
     upper: np.ndarray
-    accuracy_in: np.ndarray
-    accuracy_out: np.ndarray
+    mean_in: np.ndarray  # mean outcome of the models that kept the example: their accuracy, where outcomes are 1 and 0
+    mean_out: np.ndarray
     trials_in: np.ndarray  # int64
     trials_out: np.ndarray  # int64
+
+    @property
+    def accuracy_in(self) -> np.ndarray:
+        return self.mean_in
+
+    @property
+    def accuracy_out(self) -> np.ndarray:
+        return self.mean_out
 
 
 def memorization(trials: Trials, kinds: Sequence[Kind], keep: float | None = None) -> Memorization:
@@ -73,13 +81,4 @@ def memorization_of(arms: Arms) -> Memorization:
             sample_in=arms.sample_in,
             sample_out=arms.sample_out,
         )
-    return Memorization(
-        found.value,
-        found.stderr,
-        found.lower,
-        found.upper,
-        accuracy_in,
-        accuracy_out,
-        arms.trials_in,
-        arms.trials_out,
-    )
+    return Memorization(**vars(found), mean_in=accuracy_in, mean_out=accuracy_out, **arms.counts)

@@ -23,7 +23,6 @@ Paper: Sec. 2 with the indicator replaced by v; log-odds are what membership inf
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -32,33 +31,20 @@ from memfluence.errors import InputError
 from memfluence.estimators._arms import Arms, arms
 from memfluence.estimators._estimates import Estimates
 from memfluence.estimators.counts import bits_at
-from memfluence.estimators.intervals import Z95, Difference
+from memfluence.estimators.intervals import Difference, normal_difference
+from memfluence.estimators.memorization import Memorization
 from memfluence.estimators.memory import Memory
 from memfluence.records import Kind, Trials
 
-__all__ = ["RealInfluence", "RealMemorization", "real_influence", "real_memorization"]
+__all__ = ["RealInfluence", "real_influence", "real_memorization"]
 
 # A tile of the matrix products: 67 MB of mask and 17 MB of outcomes in float64.
 TRIALS_AT_ONCE, TRAIN_AT_ONCE, TEST_AT_ONCE = 4096, 2048, 512
 
 
-@dataclass(frozen=True, eq=False)
-class RealMemorization:
-    """One value per training example, each array (n_train,); NaN where an arm is empty."""
-
-    value: np.ndarray
-    stderr: np.ndarray
-    lower: np.ndarray  # 95% interval
-    upper: np.ndarray
-    mean_in: np.ndarray
-    mean_out: np.ndarray
-    trials_in: np.ndarray  # int64
-    trials_out: np.ndarray  # int64
-
-
 def real_memorization(
     trials: Trials, kinds: Sequence[Kind], outcome: np.ndarray, keep: float | None = None
-) -> RealMemorization:
+) -> Memorization:
     """Memorization measured by `outcome` (trials, n_train), from the trials of one keep fraction."""
     _check(outcome, len(trials), trials.n_train, "n_train")
     chosen = arms(trials, kinds, keep)
@@ -73,17 +59,8 @@ def real_memorization(
             sums += np.stack([used, part, part * part])
         sides.append(_mean_and_variance(sums[1], sums[2], sums[0]))
     (mean_in, variance_in), (mean_out, variance_out) = sides
-    found = _difference(mean_in - mean_out, variance_in / chosen.sample_in, variance_out / chosen.sample_out)
-    return RealMemorization(
-        found.value,
-        found.stderr,
-        found.lower,
-        found.upper,
-        mean_in + centre,
-        mean_out + centre,
-        chosen.trials_in,
-        chosen.trials_out,
-    )
+    found = normal_difference(mean_in - mean_out, variance_in / chosen.sample_in + variance_out / chosen.sample_out)
+    return Memorization(**vars(found), mean_in=mean_in + centre, mean_out=mean_out + centre, **chosen.counts)
 
 
 def real_influence(
@@ -127,23 +104,18 @@ class RealInfluence(Estimates):
     def block_with_errors(self, train: Any = None, test: Any = None) -> Difference:
         """Estimates of the chosen rows and columns with standard errors and 95% intervals, each (train, test)."""
         rows, columns = self._indices(train, "train"), self._indices(test, "test")
-        self.memory.check_matrix(len(rows), len(columns), 4 * 8)
-        four = [np.empty((len(columns), len(rows))).T for _ in range(4)]  # (train, test) each
+        whole = self._room(rows, columns)
 
         def keep(found: Difference, some_rows: slice, some_columns: slice) -> None:
-            for whole, part in zip(four, (found.value, found.stderr, found.lower, found.upper)):
-                whole[some_rows, some_columns] = part.T
+            for name, part in vars(found).items():
+                getattr(whole, name)[some_rows, some_columns] = part.T
 
         self._differences(rows, columns, keep)
-        return Difference(*four)
+        return whole
 
     def at(self, train: Any, test: Any) -> Difference:
         """Estimates at pairs (train[p], test[p]) with standard errors and 95% intervals, each (pairs,)."""
-        train, test = self._indices(train, "train"), self._indices(test, "test")
-        if len(train) != len(test):
-            raise InputError(
-                f"Pairs need as many training as test indices; got {len(train)} and {len(test)}; give one each."
-            )
+        train, test = self._pairs(train, test)
         four = np.empty((4, len(train)))
         for j in np.unique(test):
             pairs = np.flatnonzero(test == j)
@@ -174,7 +146,7 @@ class RealInfluence(Estimates):
                 with np.errstate(invalid="ignore", divide="ignore"):
                     variance_in /= self.arms.sample_in[train[rows]]
                     variance_out /= self.arms.sample_out[train[rows]]
-                use(_difference(mean_in - mean_out, variance_in, variance_out), rows, columns)
+                use(normal_difference(mean_in - mean_out, variance_in + variance_out), rows, columns)
 
     def _means(self, train: np.ndarray, test: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """Mean and variance in the in-arm and in the out-arm, (test, train) each."""
@@ -201,11 +173,6 @@ def _mean_and_variance(sums: np.ndarray, squares: np.ndarray, counts: np.ndarray
         mean = sums / counts
         variance = np.where(counts > 1, (squares - sums * mean) / (counts - 1), np.nan)
     return mean, np.maximum(variance, 0.0)  # NaN stays; rounding must not make it negative
-
-
-def _difference(value: np.ndarray, variance_in: np.ndarray, variance_out: np.ndarray) -> Difference:
-    stderr = np.sqrt(variance_in + variance_out)
-    return Difference(value, stderr, value - Z95 * stderr, value + Z95 * stderr)
 
 
 def _mean(outcome: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -47,7 +47,8 @@ from typing import Any
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators._values import Values, checked_utility, subset_sizes, sums_kept, values_with_errors
+from memfluence.estimators._values import checked_utility, subset_sizes, sums_kept
+from memfluence.estimators.intervals import Difference, normal_difference
 from memfluence.records import Trials
 
 __all__ = ["shapley_values"]
@@ -56,7 +57,7 @@ FOLDS = 5
 NEAREST = 20  # trials that the usual utility of a size comes from, or a hundredth of them if that is more
 
 
-def shapley_values(trials: Trials, utility: Any, *, smallest: int = 1, empty: float | None = None) -> Values:
+def shapley_values(trials: Trials, utility: Any, *, smallest: int = 1, empty: float | None = None) -> Difference:
     """Shapley values from trials of the uniform design, with sizes from `smallest` on, and their utilities (trials,).
 
     `empty` is the utility of no training at all; without it, values are mean contributions to subsets of at least
@@ -71,7 +72,7 @@ def shapley_values(trials: Trials, utility: Any, *, smallest: int = 1, empty: fl
     if len(trials) and (sizes.min() < smallest or smallest < 1):
         raise InputError(f"There are subsets of {sizes.min()} examples, but the design's smallest has {smallest}.")
     if len(trials) < 2:
-        return values_with_errors(np.full(n, np.nan), np.full(n, np.nan))
+        return normal_difference(np.full(n, np.nan), np.full(n, np.nan))
     first = 0 if empty is not None else smallest  # the m of the formula
     scale = (n - smallest + 1) / (n - first)  # sizes drawn per size that counts
     usual, whole, start = _usual_utility(sizes, worth, [n, smallest])  # (trials,) each
@@ -88,7 +89,7 @@ def shapley_values(trials: Trials, utility: Any, *, smallest: int = 1, empty: fl
     total, squares = sums_kept(trials, columns).T  # (n_train,) each, what the trials that kept differ by
     total, squares = total + if_out.sum(), squares + (if_out**2).sum()
     count = len(trials)
-    return values_with_errors(centre + total / count, (squares - total * total / count) / (count - 1) / count)
+    return normal_difference(centre + total / count, (squares - total * total / count) / (count - 1) / count)
 
 
 def _usual_utility(sizes: np.ndarray, worth: np.ndarray, at: list[int]) -> list[np.ndarray]:

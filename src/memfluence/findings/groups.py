@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators import Memory, RealMemorization, arms, real_memorization
+from memfluence.estimators import Memorization, Memory, arms, real_memorization
 from memfluence.estimators.counts import bits_at
 from memfluence.records import Kind, Trials
 
@@ -42,8 +42,8 @@ class GroupScores:
 
     names: tuple[str, ...]
     sizes: np.ndarray  # (groups,) int64
-    memorization: RealMemorization  # mean_in and mean_out: share of right members
-    accuracy: RealMemorization  # mean_in and mean_out: test accuracy
+    memorization: Memorization  # mean_in and mean_out: share of right members
+    accuracy: Memorization  # mean_in and mean_out: test accuracy
     relative: bool  # both arms have as many groups: a group that is left out makes room for another
 
     def columns(self) -> dict[str, np.ndarray]:

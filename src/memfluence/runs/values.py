@@ -17,11 +17,8 @@ from memfluence.estimators import (
     Difference,
     Influence,
     Judgement,
-    Memorization,
     Memory,
     RealInfluence,
-    RealMemorization,
-    Values,
     adjusted_memorization,
     arms,
     banzhaf_values,
@@ -59,12 +56,11 @@ def memorization_table(
     """The table of `Run.memorization`."""
     check_estimator(run, estimator)
     of, recorded = (run.trials, run.info.kinds), outcomes(run, "train", outcome)
-    found: Memorization | RealMemorization
     if estimator == "adjusted":
         found = adjusted_memorization(*of, run.label_codes[0], keep, outcome=recorded, memory=run.memory)
     else:
         found = memorization(*of, keep) if recorded is None else real_memorization(*of, recorded, keep)
-    arms = ("accuracy_in", "accuracy_out") if isinstance(found, Memorization) else ("mean_in", "mean_out")
+    arms = ("accuracy_in", "accuracy_out") if recorded is None else ("mean_in", "mean_out")
     names = ("stderr", "lower", "upper", *arms, "trials_in", "trials_out")
     own = {"memorization": found.value, **{name: getattr(found, name) for name in names}}
     return Table({**_who(run), **own})
@@ -334,7 +330,7 @@ def _who(run: "Run") -> dict[str, np.ndarray]:
     return {"index": np.arange(run.info.n_train), "label": run.labels[0]}
 
 
-def _errors(name: str, found: Values | Difference) -> dict[str, np.ndarray]:
+def _errors(name: str, found: Difference) -> dict[str, np.ndarray]:
     return {name: found.value, "stderr": found.stderr, "lower": found.lower, "upper": found.upper}
 
 
