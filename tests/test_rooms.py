@@ -36,13 +36,13 @@ ROOMS: dict[str, set[str]] = {
         "estimators",
         "findings",
         "engines",
+        "training",
     },  # methods of `Run` that show it go through the package's lazy names
     "experiments": FOUNDATION
     | {"datasets", "learners", "store", "engines", "estimators", "findings", "progress", "runs", "training"},
     "exchange": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
     "store/upkeep": FOUNDATION | {"designs", "engines", "learners", "runs", "store"},
     "report": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
-    "api": FOUNDATION | {"progress", "runs", "training"},
     "cli": FOUNDATION
     | {
         "engines",
@@ -56,7 +56,6 @@ ROOMS: dict[str, set[str]] = {
         "training",
     },
     "__init__": {
-        "api",
         "datasets",
         "designs",
         "errors",

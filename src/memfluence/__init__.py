@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from memfluence import datasets, designs, experiments
     from memfluence import report as report
-    from memfluence.api import run
     from memfluence.datasets import Dataset
     from memfluence.errors import MemfluenceError, MemfluenceWarning
     from memfluence.exchange import compare, export_for, export_published, export_trials, import_trials
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from memfluence.learners.networks import network
     from memfluence.runs import Run
     from memfluence.runs import open_run as open
+    from memfluence.runs.making import run
     from memfluence.runs.scanning import scan_on_ray
     from memfluence.runs.values import c_scores, datamodels, judge, profile, values
     from memfluence.store.upkeep import compact, merge, repair, verify
@@ -84,7 +84,7 @@ _HOMES = {
     "profile": "runs.values",
     "repair": "store.upkeep",
     "reproduce": "experiments.reproduce",
-    "run": "api",
+    "run": "runs.making",
     "scan_on_ray": "runs.scanning",
     "values": "runs.values",
     "verify": "store.upkeep",

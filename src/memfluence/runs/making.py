@@ -1,9 +1,9 @@
-"""`run`: the whole way from a dataset and a learner to a `Run`, in one call."""
+"""Making a run: the whole way from a dataset and a learner to a `Run`, in one call."""
 
 import warnings
 
 from memfluence.errors import MemfluenceWarning
-from memfluence.runs import Run
+from memfluence.runs.run import Run
 from memfluence.training.campaign import failed_trials, prepare
 from memfluence.training.options import RunOptions, taking
 
