@@ -21,13 +21,13 @@ def run(dataset: DatasetArgument, json: JsonOption = False, **options: Any) -> N
     from memfluence.engines import one_thread_from_the_start
 
     one_thread_from_the_start()
-    from memfluence.runs import Run
+    from memfluence.runs.status import status_of
     from memfluence.training.campaign import failed_trials, prepare
 
     campaign = prepare(RunOptions(dataset, **options))
     with stdout_to_stderr():  # what learners print is not our output
         store = campaign.run()
-    status = Run(store).status()
+    status = status_of(store)
     if json:
         as_json(status)
     else:

@@ -4,9 +4,9 @@ Definition. Pairs (i, j) with mem(i) >= 0.25 and infl(i, j) >= 0.4. Influence th
 "near duplicates or images from a set of photos taken together" (the paper's Sec. 3.4): the test example is right when i
 was kept and wrong when it was not, as if i itself were asked. Worth knowing before a test accuracy is believed.
 
-Estimator. Influence as in `estimators/influence.py`, by the same exact scan as for pairs; the list is in the order of
-the lower end of the 95% interval. `same_outcome` is the share of trials in which the models are right on both or wrong
-on both: 1 for an exact copy under a deterministic prediction.
+Estimator. Pairs as in `findings/pairs.py`, at these thresholds; the list is in the order of the lower end of the 95%
+interval. `same_outcome` is the share of trials in which the models are right on both or wrong on both: 1 for an exact
+copy under a deterministic prediction.
 
 How many are chance? `expected_by_chance` counts the pairs that the same thresholds select from permuted masks, as for
 `findings/pairs.py`: about 1 of 109 for 138 trials on CIFAR-100.
@@ -24,11 +24,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from memfluence.errors import InputError
-from memfluence.estimators import Influence, Memory, arms, class_members, memorization_of
+from memfluence.estimators import Memory, arms
 from memfluence.estimators.counts import bits_at
+from memfluence.findings.pairs import high_influence_pairs
 from memfluence.records import Kind, Trials
-from memfluence.seeding import generator
 
 __all__ = ["Duplicates", "train_test_duplicates"]
 
@@ -79,39 +78,33 @@ def train_test_duplicates(
     memory: str | int | Memory | None = None,
 ) -> Duplicates:
     """All pairs at or above both thresholds, in the order of the lower end of their interval."""
-    for name, threshold in (("mem", mem), ("infl", infl)):
-        if not -1 <= threshold <= 1:
-            raise InputError(f"The '{name}' threshold must be between -1 and 1. Got {threshold!r} instead.")
-    chosen = arms(trials, kinds, keep)
-    memorized = memorization_of(chosen).value  # (n_train,)
-    candidates = np.flatnonzero(memorized >= mem)  # NaN is never at least anything
-    blocks = [(candidates, np.arange(len(test_labels)))]
-    if same_class:
-        members = class_members(train_labels[candidates], test_labels)
-        blocks = [(candidates[rows], columns) for _, rows, columns in members]
-    estimates = Influence(chosen, memory=memory)
-    train, test = estimates.at_least(infl, blocks)  # (pairs,)
-    found = estimates.at(train, test)
-    order = np.lexsort((test, train, -found.lower))
-    train, test = train[order], test[order]
-    del estimates  # and the words that it counts: permuted ones take their place
-    Memory.of(memory).check(bool(permutations) * chosen.in_trials.mask.nbytes, "permuted masks", "fewer trials")
-    by_chance = [
-        len(Influence(chosen.permuted(generator(seed, "permutation", number)), memory=memory).at_least(infl, blocks)[0])
-        for number in range(permutations)
-    ]
+    pairs = high_influence_pairs(
+        trials,
+        kinds,
+        train_labels,
+        test_labels,
+        mem=mem,
+        infl=infl,
+        same_class=same_class,
+        keep=keep,
+        permutations=permutations,
+        seed=seed,
+        memory=memory,
+    )
+    order = np.lexsort((pairs.test_index, pairs.train_index, -pairs.lower))
+    train, test = pairs.train_index[order], pairs.test_index[order]
     return Duplicates(
         train_index=train,
         test_index=test,
         train_label=train_labels[train],
         test_label=test_labels[test],
-        influence=found.value[order],
-        stderr=found.stderr[order],
-        lower=found.lower[order],
-        upper=found.upper[order],
-        memorization=memorized[train],
-        same_outcome=_same_outcome(chosen.in_trials, train, test),
-        expected_by_chance=float(np.mean(by_chance)) if by_chance else float("nan"),
+        influence=pairs.influence[order],
+        stderr=pairs.stderr[order],
+        lower=pairs.lower[order],
+        upper=pairs.upper[order],
+        memorization=pairs.memorization[order],
+        same_outcome=_same_outcome(arms(trials, kinds, keep).in_trials, train, test),
+        expected_by_chance=pairs.expected_by_chance,
     )
 
 

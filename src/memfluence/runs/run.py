@@ -111,7 +111,7 @@ class Run:
 
     @property
     def folder(self) -> Path:
-        """The folder for what is made of the run, unless told otherwise: in its directory, or runs/NAME."""
+        """The folder for what is made of the run, unless told otherwise: its own, or runs/NAME where it is remote."""
         return folder_for(self.path)
 
     @property
