@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from memfluence.errors import InputError
 from memfluence.estimators import influence, memorization, real, real_influence, real_memorization
+from memfluence.estimators.intervals import Z95
 from memfluence.records import Kind
 
 LEMMA = (Kind(0.7, None, "in"), Kind(0.7, None, "out"))
@@ -60,7 +61,7 @@ def test_equals_one_pair_at_a_time(trials, kinds, centre, dtype, tile, seed):
         np.testing.assert_allclose((scores.value[i], scores.stderr[i]), expected, **close)
         if in_arm.any():
             np.testing.assert_allclose(scores.mean_in[i], own[in_arm].mean(), **close)
-    np.testing.assert_array_equal(scores.upper, scores.value + real.Z95 * scores.stderr)
+    np.testing.assert_array_equal(scores.upper, scores.value + Z95 * scores.stderr)
 
 
 @pytest.mark.parametrize("kinds", [BOTH, LEMMA])
