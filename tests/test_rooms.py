@@ -27,8 +27,7 @@ ROOMS: dict[str, set[str]] = {
     "engines": FOUNDATION | {"datasets", "designs", "learners", "store"},
     "estimators": FOUNDATION,
     "findings": FOUNDATION | {"estimators"},
-    "progress": {"engines", "errors"},
-    "training": FOUNDATION | {"datasets", "designs", "learners", "store", "engines", "progress"},
+    "training": FOUNDATION | {"datasets", "designs", "learners", "store", "engines"},
     "runs": FOUNDATION
     | {
         "datasets",
@@ -39,14 +38,13 @@ ROOMS: dict[str, set[str]] = {
         "training",
     },  # methods of `Run` that show it go through the package's lazy names
     "experiments": FOUNDATION
-    | {"datasets", "learners", "store", "engines", "estimators", "findings", "progress", "runs", "training"},
+    | {"datasets", "learners", "store", "engines", "estimators", "findings", "runs", "training"},
     "exchange": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
     "store/upkeep": FOUNDATION | {"designs", "engines", "learners", "runs", "store"},
     "report": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
     "cli": FOUNDATION
     | {
         "engines",
-        "progress",
         "findings",
         "runs",
         "exchange",

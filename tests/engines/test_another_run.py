@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from engines.commands import DATA, LEARNER
+from memfluence.engines.progress import Silent
 from memfluence.errors import RunMismatchError
-from memfluence.progress import Silent
 from memfluence.store import TrialStore
 from memfluence.store.upkeep import verify
 from memfluence.training.campaign import Campaign, prepare

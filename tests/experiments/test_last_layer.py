@@ -10,13 +10,13 @@ from small_runs import arrays, dataset, make_run
 import memfluence as mf
 from memfluence.datasets import Dataset, from_arrays
 from memfluence.engines import Event, PartWay
+from memfluence.engines.progress import Silent
 from memfluence.errors import InputError, Interrupted, LearnerError, RunMismatchError
 from memfluence.experiments import last_layer
 from memfluence.experiments.last_layer import linear_at_once
 from memfluence.learners import MLP, represent, resolve
 from memfluence.learners.nets import watch
 from memfluence.learners.nets.fresh_models import last_linear
-from memfluence.progress import Silent
 from memfluence.records import Trial
 
 NETWORK = {"learner": "a network", "features": 8, "test_accuracy": 0.9, "train_accuracy": 1.0}

@@ -15,7 +15,7 @@ _SHOWN = 10  # rows that a person sees; --json and --out give all
 
 def status(run: RunArgument, json: JsonOption = False) -> None:
     """How far a run is: trials done, part-way and failed, accuracies, who did what, damaged files."""
-    from memfluence.progress import duration
+    from memfluence.engines.progress import duration
     from memfluence.runs import open_run
 
     found = open_run(run).status()
@@ -70,7 +70,7 @@ def _ago(when: float) -> str:
     """A time in seconds since 1970, seen from now; clocks of other hosts may be ahead."""
     import time
 
-    from memfluence.progress import duration
+    from memfluence.engines.progress import duration
 
     return f"{duration(max(0.0, time.time() - when))} ago"
 

@@ -87,7 +87,7 @@ def serve(
 
 
 def _write(run: "Run", folder: Path, data: str | None, keep: float | None) -> Path:
-    from memfluence.progress import Share
+    from memfluence.engines.progress import Share
 
     with Share("explorer") as shown:
         return run.report(folder, dataset=data, keep=keep, progress=shown.update)

@@ -88,7 +88,7 @@ def plan(
         (*targets, "mem", "infl", "memory"),
         "Targets, thresholds and memory are about trials that are there; give --run RUN, or leave out",
     )
-    from memfluence.progress import duration
+    from memfluence.engines.progress import duration
     from memfluence.training.planning import plan as make_plan
 
     with stdout_to_stderr():

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from memfluence.datasets import Dataset, as_dataset
+from memfluence.engines.progress import Progress, ProgressListener
 from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError
 from memfluence.experiments._result import plain
 from memfluence.experiments._splits import of_keep
 from memfluence.learners import Learner, described, resolve
-from memfluence.progress import Progress, ProgressListener
 from memfluence.records import Trials
 from memfluence.runs import Run, open_run
 from memfluence.store import unpack, write_whole

@@ -27,6 +27,7 @@ from memfluence.engines import (
     installed_versions,
     uninterrupted,
 )
+from memfluence.engines.progress import Progress, ProgressListener, Silent
 from memfluence.errors import (
     DeadlineReached,
     DesignError,
@@ -36,7 +37,6 @@ from memfluence.errors import (
     TrialsFailedError,
 )
 from memfluence.learners import Learner
-from memfluence.progress import Progress, ProgressListener, Silent
 from memfluence.records import EXTRA_COLUMNS, canonical_json
 from memfluence.store import Location, RunInfo, TrialStore, locate, remember_data, segment_columns
 from memfluence.training.options import RunOptions

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from memfluence.errors import InputError
 
 if TYPE_CHECKING:
-    from memfluence.progress import ProgressListener
+    from memfluence.engines.progress import ProgressListener
 
 __all__ = [
     "EngineOptions",

@@ -5,9 +5,9 @@ import time
 import pytest
 
 from memfluence.engines import Note, PartWay, TrialDone
+from memfluence.engines.progress import Silent
 from memfluence.errors import InputError
 from memfluence.experiments.reproduce._subjects import Until, base_trials, more_repeats, reserve, seconds_of
-from memfluence.progress import Silent
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ import pytest
 import memfluence as mf
 from engines.commands import memfluence
 from memfluence.engines import Event, TrialDone
+from memfluence.engines.progress import Silent
 from memfluence.errors import InputError, Interrupted
 from memfluence.experiments.last_layer import linear_at_once
 from memfluence.experiments.reproduce._subjects import SUBJECTS, Until, chosen_parts, data_of, subject_of
 from memfluence.learners import resolve
-from memfluence.progress import Silent
 from memfluence.store import TrialStore
 
 SMALL = "removal=2,utility=2,last-layer=20,second=24,histogram,consistency,architectures,thresholds,examples,pairs"
@@ -119,7 +119,7 @@ def timeless(found: dict[str, Any]) -> str:
 def test_stopped_and_called_again_it_goes_on(
     after: int, whole: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memfluence.progress.Silent", Stopping)
+    monkeypatch.setattr("memfluence.engines.progress.Silent", Stopping)
     Stopping.left = after
     with pytest.raises(Interrupted, match="run the same command to go on"):
         small(tmp_path, only=STOPPED)

@@ -68,6 +68,7 @@ def reproduce(
     higher `infl` leaves out what is chance. `learner` and `second` are other learners than the usual ones.
     `train=False`, or a budget of "0", reads what is there. `report` is where the report goes (OUT/reproduction.md).
     """
+    from memfluence.engines.progress import Progress, Silent
     from memfluence.experiments._training import Training
     from memfluence.experiments.reproduce._parts import Parts, base_of, prepared
     from memfluence.experiments.reproduce._report import write_report
@@ -80,7 +81,6 @@ def reproduce(
         seconds_of,
         subject_of,
     )
-    from memfluence.progress import Progress, Silent
     from memfluence.runs import Run, open_run
     from memfluence.store import refuse_uri
 

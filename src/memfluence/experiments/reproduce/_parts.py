@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from memfluence.datasets import as_dataset
+from memfluence.engines.progress import duration
 from memfluence.errors import InputError, Interrupted, MemfluenceError
 from memfluence.estimators import memorization
 from memfluence.experiments._result import BLOCKS, Result, about, check_trials, jackknife, spread
@@ -28,7 +29,6 @@ from memfluence.experiments.reproduce._subjects import (
     more_repeats,
 )
 from memfluence.learners import resolve
-from memfluence.progress import duration
 from memfluence.records import digest
 from memfluence.runs import Run, open_run
 from memfluence.store import RUN_FILE, is_run, unpack, write_whole

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from memfluence.engines import Event, PartWay, TrialDone, TrialFailed
+from memfluence.engines.progress import ProgressListener
 from memfluence.errors import InputError
 from memfluence.experiments import EXPERIMENTS, named
-from memfluence.progress import ProgressListener
 
 __all__ = [
     "ARCHITECTURES",

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from memfluence import progress as progress_module
 from memfluence.engines import Note, PartWay, TrialDone, TrialFailed
-from memfluence.progress import Progress, Share
+from memfluence.engines import progress as progress_module
+from memfluence.engines.progress import Progress, Share
 
 
 class Told:
@@ -71,7 +71,7 @@ def test_notes_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_share_of_long_work_with_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
-    monkeypatch.setattr("memfluence.progress.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("memfluence.engines.progress.time.monotonic", lambda: clock[0])
     stream = io.StringIO()
     with Share("explorer", stream) as shown:
         for share in (0.1, 0.25, 0.5, 1.0):
