@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import pickle
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -30,6 +31,7 @@ from memfluence.records import Failure, Outcome, Trial
 from memfluence.seeding import integer_seed
 
 CPU = torch.device("cpu")
+HAS_GPU = torch.cuda.is_available()
 # A short training that uses every part of a recipe: 2 batches of 9 an epoch from 20 kept pictures, 2 left over.
 PLAIN = Recipe(
     epochs=3,
@@ -811,6 +813,46 @@ def test_compiled_predictions_are_of_one_width(
     assert set(widths["_plain_predict"]) == {width}
 
 
+ROUNDING = 1e-6  # relative, of a convolution's sums of up to 576 products in float32: 6e-8 * sqrt(576)
+
+
+def noise(*sizes: float) -> Iterator[None]:
+    """One turn for each size, in which every value of a convolution is off by that part of itself, at random."""
+    convolve = nn.Conv2d.forward
+    for size in sizes:
+        generators = {name: torch.Generator(name).manual_seed(0) for name in ("cpu", "cuda")[: 1 + HAS_GPU]}
+
+        def forward(layer: nn.Conv2d, images: torch.Tensor, size: float = size, of: Any = generators) -> torch.Tensor:
+            found = convolve(layer, images)
+            drawn = torch.randn(found.shape, generator=of[found.device.type], device=found.device)
+            return found * (1 + size * drawn)
+
+        with pytest.MonkeyPatch.context() as patch:
+            if size:
+                patch.setattr(nn.Conv2d, "forward", forward)
+            yield
+
+
+def distance(one: dict[int, np.ndarray], other: dict[int, np.ndarray]) -> float:
+    return max(float(np.abs(one[trial] - other[trial]).max()) for trial in one)
+
+
+@pytest.mark.parametrize(
+    ("subset_size", "partial_batches", "stable"), [(20, False, True), (26, True, True), (20, True, False)]
+)
+def test_rounding_stays_rounding_unless_a_step_is_on_two_pictures(
+    subset_size: int, partial_batches: bool, stable: bool
+) -> None:
+    """Normalization divides by what differs between two pictures, which may be next to nothing."""
+    data, trials = pictures(), kept_trials(*[subset_size] * 4)
+    learner, other = (small(partial_batches=partial_batches, nesterov=nesterov) for nesterov in (True, False))
+    plain, noisy = (scores(learner, data, trials) for _ in noise(0, ROUNDING))
+    if stable:
+        assert 100 * distance(noisy, plain) < distance(scores(other, data, trials), plain)
+    else:
+        assert distance(noisy, plain) > 0.1
+
+
 def test_kernels_are_chosen_within_the_block_alone() -> None:
     def flags() -> tuple[bool, bool]:
         return torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
@@ -859,7 +901,7 @@ def test_training_and_scoring_happen_on_the_trainers_own_gpu(monkeypatch: pytest
 
 # On a GPU.
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="needs a GPU")
 
 
 @needs_gpu
@@ -876,15 +918,23 @@ def test_a_gpu_gives_the_same_bits_whatever_it_trained_before(settings: dict[str
 
 
 @needs_gpu
-def test_the_captured_step_is_the_plain_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiled and captured against called as it is, in float32 (convolutions in TF32)."""
-    data, trials = pictures(), kept_trials(20, 20)
-    settings = {"precision": "float32", "partial_batches": True}
-    captured = scores(small(**settings), data, trials, "cuda")
+@pytest.mark.parametrize(("subset_size", "partial_batches"), [(20, False), (26, True)])
+def test_the_captured_step_is_the_plain_step(
+    subset_size: int, partial_batches: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled and captured against called as it is, in float32: up to rounding, as the compiler has other kernels.
+
+    Measured by what noise of the size of rounding does, where no step is on a handful of pictures (see above).
+    """
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    learner, data, trials = small(partial_batches=partial_batches), pictures(), kept_trials(*[subset_size] * 4)
+    learner = replace(learner, recipe=replace(learner.recipe, precision="float32"))
+    captured = scores(learner, data, trials, "cuda")
+    (trainer,) = learner._trainers.values()
+    assert trainer._graph is not None
     monkeypatch.setattr(Trainer, "_accelerate", lambda trainer: None)
-    plain = scores(small(**settings), data, trials, "cuda")
-    for trial in trials:
-        np.testing.assert_allclose(captured[trial.number], plain[trial.number], rtol=0.05, atol=0.05)
+    plain, noisy = (scores(replace(learner), data, trials, "cuda") for _ in noise(0, ROUNDING))
+    assert distance(captured, plain) < 30 * distance(noisy, plain)
 
 
 @needs_gpu

@@ -2,7 +2,8 @@
 
 Each model has its trial's own start, order, crops and scaling, as `Trainer` gives them one after another; the results
 agree with it up to rounding. A step is one call of `vmap` for all models: for networks so small that the calls, not the
-arithmetic, take the time. On a GPU steps of full batches replay a captured one, unless the module is a user's.
+arithmetic, take the time. On a GPU steps of full batches replay a captured one, unless the module is a user's: the same
+bits in every capture, and those of a step that is called as it is up to rounding.
 """
 
 from collections.abc import Iterator, Sequence
