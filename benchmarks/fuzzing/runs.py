@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import memfluence as mf
-from memfluence.cli._output import as_json
+from memfluence.cli._terminal import as_json
 from memfluence.designs import Groups, make
 from memfluence.errors import MemfluenceError
 from memfluence.records import Failure, Outcome

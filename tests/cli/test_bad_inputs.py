@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from memfluence.cli import main
-from memfluence.cli._output import table
+from memfluence.cli._terminal import table
 
 
 def run_command(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:

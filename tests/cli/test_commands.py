@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from memfluence.cli import main
-from memfluence.cli._pairs import _said
+from memfluence.cli._findings import _said
 from memfluence.findings.stability import Stability
 
 LEARNER = """

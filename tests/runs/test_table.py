@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from memfluence.cli._output import as_json, show
+from memfluence.cli._terminal import as_json, show
 from memfluence.runs import Table
 from memfluence.runs.table import from_cell
 

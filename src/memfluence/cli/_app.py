@@ -17,15 +17,12 @@ from memfluence.cli import (
     _exchange,
     _experiment,
     _findings,
-    _judge,
-    _pairs,
-    _read,
     _report,
     _run,
     _upkeep,
     _values,
 )
-from memfluence.cli._options import as_options
+from memfluence.cli._terminal import as_options
 from memfluence.errors import Interrupted, MemfluenceError, MemfluenceWarning, one_line
 
 __all__ = ["app", "main"]
@@ -44,13 +41,13 @@ app = typer.Typer(
 )
 app.command("run")(_run.run)
 app.command("plan")(_run.plan)
-app.command("status")(_read.status)
+app.command("status")(_run.status)
 app.command("verify")(_upkeep.verify)
 app.command("repair")(_upkeep.repair)
 app.command("merge")(_upkeep.merge)
 app.command("compact")(_upkeep.compact)
-app.command("scores")(_read.scores)
-app.command("pairs")(_pairs.pairs)
+app.command("scores")(_values.scores)
+app.command("pairs")(_findings.pairs)
 app.command("mislabels")(_findings.mislabels)
 app.command("duplicates")(_findings.duplicates)
 app.command("groups")(_findings.groups)
@@ -60,7 +57,7 @@ app.command("serve")(_report.serve)
 app.command("values")(_values.values)
 app.command("profile")(_values.profile)
 app.command("datamodels")(_values.datamodels)
-app.command("judge")(_judge.judge)
+app.command("judge")(_values.judge)
 app.add_typer(_experiment.app, name="experiment")
 app.command("reproduce")(_experiment.reproduce)
 app.command("compare")(_exchange.compare)

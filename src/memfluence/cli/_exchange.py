@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from memfluence.cli._options import (
+from memfluence.cli._terminal import (
     DatasetOption,
     InflOption,
     JsonOption,
@@ -13,8 +13,10 @@ from memfluence.cli._options import (
     MemOption,
     MemoryOption,
     RunArgument,
+    as_json,
+    number,
+    say,
 )
-from memfluence.cli._output import as_json, number, say
 from memfluence.errors import InputError
 
 __all__ = ["compare", "export", "import_"]

@@ -15,8 +15,19 @@ from typing import Annotated, Any, get_args, get_origin
 import typer
 from typer.core import TyperGroup
 
-from memfluence.cli._options import JsonOption, RunArgument, names, parameter, read, settings, typed_fields
-from memfluence.cli._output import as_json, say, stdout_to_stderr, table
+from memfluence.cli._terminal import (
+    JsonOption,
+    RunArgument,
+    as_json,
+    names,
+    parameter,
+    read,
+    say,
+    settings,
+    stdout_to_stderr,
+    table,
+    typed_fields,
+)
 from memfluence.errors import InputError
 from memfluence.experiments import EXPERIMENTS, named
 from memfluence.experiments.reproduce import reproduce as redo

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memfluence.cli._options import JsonOption, KeepOption, MemoryOption, RunArgument
-from memfluence.cli._output import as_json, say, size
+from memfluence.cli._terminal import JsonOption, KeepOption, MemoryOption, RunArgument, as_json, say, size
 
 if TYPE_CHECKING:
     from memfluence.runs import Run

@@ -1,18 +1,33 @@
-"""`run` and `plan`."""
+"""`run`, `plan` and `status`."""
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import Annotated, Any
 
 import typer
 
-from memfluence.cli._options import DatasetArgument, InflOption, JsonOption, MemOption, MemoryOption, with_options
-from memfluence.cli._output import as_json, number, say, size, stdout_to_stderr, table
+from memfluence.cli._terminal import (
+    DatasetArgument,
+    InflOption,
+    JsonOption,
+    MemOption,
+    MemoryOption,
+    RunArgument,
+    as_json,
+    number,
+    say,
+    size,
+    stdout_to_stderr,
+    table,
+    with_options,
+)
 from memfluence.errors import InputError
 from memfluence.training.options import PlanOptions, RunOptions
 
-__all__ = ["plan", "run"]
+__all__ = ["plan", "run", "status"]
+
+_SHOWN = 10  # processes that a person sees; --json gives all
 
 
 @with_options(RunOptions)
@@ -162,3 +177,65 @@ def _plan_more(path: str, targets: dict[str, Any], memory: str | None, json: boo
             else " masks of the design lemma; these trials are of another design, for which it guarantees nothing."
         )
     )
+
+
+def status(run: RunArgument, json: JsonOption = False) -> None:
+    """How far a run is: trials done, part-way and failed, accuracies, who did what, damaged files."""
+    from memfluence.engines.progress import duration
+    from memfluence.runs import open_run
+
+    found = open_run(run).status()
+    if json:
+        as_json(found)
+        return
+    say(
+        f"{run}: {found['learner'] or 'imported trials'} on {found['dataset']},"
+        f" {found['n_train']} training and {found['n_test']} test examples",
+        f"  trials    {found['trials']} of {found['trials_wanted']} in {found['segments']} segments,"
+        f" {found['trials_failed']} failed",
+        f"  accuracy  {number(found['accuracy_in'])} on kept, {number(found['accuracy_out'])} on held-out,"
+        f" {number(found['test_accuracy'])} on test examples",
+    )
+    if found["last_finished"] is not None:
+        pace = found["trials_per_second"]
+        pace = f"{pace:.3g} trials/s of late, " if pace is not None else ""
+        say(f"  pace      {pace}the last trial {_ago(found['last_finished'])}")
+    for maker, count in found["made_by"].items():
+        say(f"  made by   {maker}: {count}")
+    for line in _made_with(found["made_with"]):
+        say(f"  made with {line}")
+    known = [one for one in found["processes"] if one["process"] is not None]
+    for one in known[:_SHOWN]:
+        last = _ago(one["last_finished"])
+        say(f"  process   {one['process']} of {one['host']}: {one['trials']}, the last {last}")
+    if len(known) > _SHOWN:
+        rest = sum(one["trials"] for one in known[_SHOWN:])
+        say(f"  process   {len(known) - _SHOWN} more: {rest} (--json lists all)")
+    failed = {failure["trial"] for failure in found["failures"]}
+    for part in found["part_way"]:
+        ago = duration(part["seconds_ago"])
+        again = "; failed since, --retry-failed goes on from there" if part["trial"] in failed else ""
+        say(f"  part-way  trial {part['trial']} is at {part['fraction']:.0%}, checkpointed {ago} ago{again}")
+    for failure in found["failures"]:
+        say(f"  failed    trial {failure['trial']}: {failure['message']}")
+    for damage in found["damaged"]:
+        say(f"  damaged   {damage['reason']}")
+
+
+def _made_with(found: list[dict[str, Any]]) -> Iterator[str]:
+    """Trials by the versions of libraries, where there are several; only those that differ are shown."""
+    names = sorted({name for one in found for name in one["versions"]})
+    differing = [name for name in names if len({one["versions"].get(name) for one in found}) > 1]
+    for one in found if differing else ():
+        shown = ", ".join(f"{name} {one['versions'].get(name, 'unknown')}" for name in differing)
+        assumed = f" ({one['assumed']} by run.json, their segments do not say)" if one["assumed"] else ""
+        yield f"{shown}: {one['trials']}{assumed}"
+
+
+def _ago(when: float) -> str:
+    """A time in seconds since 1970, seen from now; clocks of other hosts may be ahead."""
+    import time
+
+    from memfluence.engines.progress import duration
+
+    return f"{duration(max(0.0, time.time() - when))} ago"

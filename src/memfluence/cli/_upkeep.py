@@ -5,8 +5,17 @@ from typing import Annotated
 
 import typer
 
-from memfluence.cli._options import DataOption, DeviceOption, JsonOption, RunArgument, SetOption, settings
-from memfluence.cli._output import as_json, say, stdout_to_stderr
+from memfluence.cli._terminal import (
+    DataOption,
+    DeviceOption,
+    JsonOption,
+    RunArgument,
+    SetOption,
+    as_json,
+    say,
+    settings,
+    stdout_to_stderr,
+)
 
 __all__ = ["compact", "merge", "repair", "verify"]
 

@@ -1,11 +1,12 @@
-"""`values`, `profile` and `datamodels`."""
+"""`scores`, `values`, `profile`, `datamodels` and `judge`."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from memfluence.cli._options import (
+from memfluence.cli._terminal import (
     FinestOption,
     JsonOption,
     KeepOption,
@@ -13,14 +14,59 @@ from memfluence.cli._options import (
     RunArgument,
     TableOption,
     TestsOption,
+    as_json,
     indices,
+    number,
+    say,
+    show,
+    table,
 )
-from memfluence.cli._output import as_json, number, say, show, table
 from memfluence.errors import InputError
 
-__all__ = ["datamodels", "profile", "values"]
+__all__ = ["datamodels", "judge", "profile", "scores", "values"]
 
 _SHOWN = 10  # rows that a person sees; --json and --out give all
+
+
+def scores(
+    run: RunArgument,
+    out: TableOption = None,
+    keep: KeepOption = None,
+    outcome: Annotated[
+        str, typer.Option(help="What is averaged: correct, or what was recorded: margin or logit.")
+    ] = "correct",
+    estimator: Annotated[str, typer.Option(help="plain (Algorithm 1) or adjusted (less variance).")] = "plain",
+    memory: MemoryOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Memorization of every training example, with standard errors."""
+    from memfluence.runs import Table, open_run
+    from memfluence.runs.values import memorization_table
+
+    opened = open_run(run, memory=memory)
+    found = memorization_table(opened, keep, outcome=outcome, estimator=estimator)
+    if out is not None:
+        ids = opened.ids
+        (found if ids is None else Table({**found.columns, "id": ids[0]})).write(out)
+    if json:
+        sizes = {"n_train": opened.info.n_train, "n_test": opened.info.n_test, "trials": len(opened.trials)}
+        as_json({**sizes, "train": found.rows()})
+        return
+    values = found["memorization"]
+    correct = outcome == "correct"
+    say(
+        f"{len(opened.trials)} trials; {int((values >= 0.25).sum())} of {len(values)} training examples"
+        f" have memorization >= 0.25. The most memorized:"
+        if correct
+        else f"{len(opened.trials)} trials; how much keeping an example raises its mean {outcome}. The most:"
+    )
+    means = {"mean_in": "mean if kept", "mean_out": "mean if held out"}
+    if correct:
+        means = {"accuracy_in": "right if kept", "accuracy_out": "right if held out"}
+    names = ("index", "label", "memorization", "stderr")
+    most = (-values).argsort(kind="stable")[:_SHOWN]  # NaN last
+    show(found.take(most), {name: name for name in names} | means)
+    say(f"All of them are in {out}." if out else "All of them: --out FILE.csv or --json.")
 
 
 def values(
@@ -168,3 +214,72 @@ def datamodels(
             for m in models[: 2 * _SHOWN]
         ),
     )
+
+
+def judge(
+    run: RunArgument,
+    scores: Annotated[
+        list[Path],
+        typer.Argument(metavar="SCORES...", help="Scores (n_train, n_test), .npy or .npz.", show_default=False),
+    ],
+    trials: Annotated[
+        str | None,
+        typer.Option(metavar="FROM:TO", help="Trials that the scores did not use.  [default: all]", show_default=False),
+    ] = None,
+    test: TestsOption = None,
+    outcome: FinestOption = None,
+    keep: KeepOption = None,
+    memory: MemoryOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Judge attribution scores by retraining: do they predict outcomes, name who matters, rank as influence does?"""
+    from memfluence.runs import open_run
+    from memfluence.runs.values import finest_outcome
+
+    if len({str(path) for path in scores}) != len(scores):
+        raise InputError("The same scores were given twice; name each file once.")
+    opened = open_run(run, memory=memory)
+    found = opened.judge(
+        {str(path): path for path in scores},
+        trials=_range(trials),
+        test=indices(test),
+        outcome=outcome,
+        keep=keep,
+    ).to_json()
+    by = outcome or finest_outcome(opened)
+    if json:
+        as_json({"run": str(run), "outcome": by, **found})
+        return
+    say(f"{found['trials']} trials of {found['masks']} masks, outcome {by}; 95% intervals in brackets.")
+    named = [one["named"] for one in found["scores"][0]["counterfactual"]]
+    table(
+        ("scores", "LDS", "ranking", *(f"top {k} matter by" for k in named)),
+        [
+            (one["name"], *map(_shown, (one["lds"], one["ranking"], *one["counterfactual"])))
+            for one in (
+                *found["scores"],
+                {"name": "ceiling", **found["ceiling"], "counterfactual": [None] * len(named)},
+            )
+        ],
+    )
+    if found["ceiling"]["lds"] is None:
+        say("The ceiling of the LDS needs several models per mask: a run with --design repeats:5.")
+    if trials is None:
+        say("Scores that were made from these trials look too good; --trials FROM:TO judges by others.")
+
+
+def _range(text: str | None) -> tuple[int | None, int | None] | None:
+    """'1000:2000' -> (1000, 2000); either side may be left out."""
+    if text is None:
+        return None
+    first, colon, last = text.partition(":")
+    try:
+        if colon:
+            return int(first) if first else None, int(last) if last else None
+    except ValueError:
+        pass
+    raise InputError(f"Trials are given as FROM:TO, such as 1000:2000, the end excluded. Got {text!r} instead.")
+
+
+def _shown(mean: Mapping[str, Any] | None) -> str:
+    return "-" if mean is None else f"{number(mean['value'])} [{number(mean['lower'])}, {number(mean['upper'])}]"
