@@ -9,9 +9,10 @@ import sys
 import warnings
 from collections.abc import Sequence
 from functools import partial
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 import typer
+from typer.core import TyperGroup
 
 from memfluence.cli import (
     _exchange,
@@ -22,14 +23,53 @@ from memfluence.cli import (
     _upkeep,
     _values,
 )
-from memfluence.cli._terminal import as_options
+from memfluence.cli._terminal import Commands, as_options, command_of
 from memfluence.errors import Interrupted, MemfluenceError, MemfluenceWarning, one_line
 
 __all__ = ["app", "main"]
 
 _INTERRUPTED = 130
 
+COMMANDS: dict[str, Any] = {
+    "run": _run.run,
+    "plan": _run.plan,
+    "status": _run.status,
+    "verify": _upkeep.verify,
+    "repair": _upkeep.repair,
+    "merge": _upkeep.merge,
+    "compact": _upkeep.compact,
+    "scores": _values.scores,
+    "pairs": _findings.pairs,
+    "mislabels": _findings.mislabels,
+    "duplicates": _findings.duplicates,
+    "groups": _findings.groups,
+    "attack": _findings.attack,
+    "report": _report.report,
+    "serve": _report.serve,
+    "values": _values.values,
+    "profile": _values.profile,
+    "datamodels": _values.datamodels,
+    "judge": _values.judge,
+    "experiment": _experiment.Experiments,
+    "reproduce": _experiment.reproduce,
+    "compare": _exchange.compare,
+    "export": _exchange.export,
+    "import": _exchange.import_,
+}
+
+
+class _Root(TyperGroup):
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**{**given, "commands": Commands(COMMANDS, _command)})
+
+
+def _command(name: str) -> Any:
+    made = COMMANDS[name]
+    return made() if isinstance(made, type) else command_of(name, made)
+
+
 app = typer.Typer(
+    cls=_Root,
     name="memfluence",
     help="Which training examples does a learning algorithm memorize, and which test predictions does each carry?",
     epilog="Start with: memfluence run digits, then memfluence report runs/digits-mlp. Any command takes --debug,"
@@ -39,30 +79,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command("run")(_run.run)
-app.command("plan")(_run.plan)
-app.command("status")(_run.status)
-app.command("verify")(_upkeep.verify)
-app.command("repair")(_upkeep.repair)
-app.command("merge")(_upkeep.merge)
-app.command("compact")(_upkeep.compact)
-app.command("scores")(_values.scores)
-app.command("pairs")(_findings.pairs)
-app.command("mislabels")(_findings.mislabels)
-app.command("duplicates")(_findings.duplicates)
-app.command("groups")(_findings.groups)
-app.command("attack")(_findings.attack)
-app.command("report")(_report.report)
-app.command("serve")(_report.serve)
-app.command("values")(_values.values)
-app.command("profile")(_values.profile)
-app.command("datamodels")(_values.datamodels)
-app.command("judge")(_values.judge)
-app.add_typer(_experiment.app, name="experiment")
-app.command("reproduce")(_experiment.reproduce)
-app.command("compare")(_exchange.compare)
-app.command("export")(_exchange.export)
-app.command("import")(_exchange.import_)
 
 
 @app.callback(invoke_without_command=True)

@@ -7,7 +7,7 @@ Modules of experiments are imported when one of their commands is asked for.
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from inspect import Parameter
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin
@@ -16,9 +16,11 @@ import typer
 from typer.core import TyperGroup
 
 from memfluence.cli._terminal import (
+    Commands,
     JsonOption,
     RunArgument,
     as_json,
+    command_of,
     names,
     parameter,
     read,
@@ -32,7 +34,7 @@ from memfluence.errors import InputError
 from memfluence.experiments import EXPERIMENTS, named
 from memfluence.experiments.reproduce import reproduce as redo
 
-__all__ = ["app", "reproduce"]
+__all__ = ["Experiments", "reproduce"]
 
 FLAGS = {  # of parameters whose option has another name
     "any_class": ("--same-class-only",),
@@ -52,37 +54,23 @@ OthersArgument = Annotated[
 Read = Callable[[Any], Any]
 
 
-class _Experiments(TyperGroup):
-    """The commands of the experiments, each made when it is asked for."""
+class Experiments(TyperGroup):
+    """`experiment`, and a command for each of them."""
 
-    def list_commands(self, context: Any) -> list[str]:
-        return list(EXPERIMENTS)
-
-    def get_command(self, context: Any, name: str) -> Any:
-        return _command(name) if name in EXPERIMENTS else None
+    def __init__(self) -> None:
+        super().__init__(
+            name="experiment",
+            commands=Commands(EXPERIMENTS, _command),  # type: ignore[arg-type]
+            help="The paper's experiments on your data and learner: each writes NAME.json, .parquet, .png and .svg.",
+            no_args_is_help=True,
+            rich_markup_mode=None,
+        )
 
     def format_commands(self, context: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(EXPERIMENTS.items()))
 
-    @property  # type: ignore[override]
-    def commands(self) -> dict[str, Any]:
-        return {name: _command(name) for name in EXPERIMENTS}
 
-    @commands.setter
-    def commands(self, given: Any) -> None:
-        """There are none but those of the registry."""
-
-
-app = typer.Typer(
-    cls=_Experiments,
-    help="The paper's experiments on your data and learner: each writes NAME.json, .parquet, .png and .svg.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-
-
-@cache
 def _command(name: str) -> Any:
     """The command of an experiment: its runs, and the options of its functions."""
     from memfluence.experiments._training import Training
@@ -94,15 +82,13 @@ def _command(name: str) -> Any:
     arguments = [Parameter("run", Parameter.KEYWORD_ONLY, annotation=RunArgument)] if "run" in taken else []
     if "others" in taken:
         arguments.append(Parameter("others", Parameter.KEYWORD_ONLY, default=None, annotation=OthersArgument))
-    trains = [Training] if hasattr(module, "plan") else []
-    made = typer.Typer(add_completion=False, rich_markup_mode=None)
     options = _options(*steps, experiment)
-    options |= {one.name: (parameter(one), partial(read, one)) for kind in trains for one in typed_fields(kind)}
+    if hasattr(module, "plan"):
+        options |= {one.name: (parameter(one), partial(read, one)) for one in typed_fields(Training)}
     if "run" not in taken:
         options.pop("dataset", None)  # it makes its own
     call = _like(partial(_do, name), arguments, options)
-    made.command(name, help=str(module.__doc__).partition("\n\n")[0])(call)
-    return typer.main.get_command(made)
+    return command_of(name, call, help=str(module.__doc__).partition("\n\n")[0])
 
 
 def _do(name: str, json: bool, run: str | None = None, others: Sequence[str] | None = None, **options: Any) -> None:

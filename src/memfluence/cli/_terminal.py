@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import Field, fields
-from functools import wraps
+from functools import cache, wraps
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AddressOption",
     "AnyClass",
+    "Commands",
     "DataOption",
     "DatasetArgument",
     "DatasetOption",
@@ -43,6 +44,7 @@ __all__ = [
     "TestsOption",
     "as_json",
     "as_options",
+    "command_of",
     "indices",
     "names",
     "number",
@@ -222,6 +224,31 @@ def settings(pairs: list[str] | None) -> dict[str, str]:
 
 # Line breaks, escape sequences and overrides of the direction: a name must not move the cursor or turn a row around.
 OBEYED = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]+")
+
+
+class Commands(Mapping[str, Any]):
+    """Commands by name, each made when it is asked for."""
+
+    def __init__(self, names: Iterable[str], make: Callable[[str], Any]) -> None:
+        self._names, self._make = tuple(names), cache(make)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._make(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def command_of(name: str, function: Callable[..., None], help: str | None = None) -> Any:
+    """A command of a function, whose parameters are its options."""
+    made = typer.Typer(add_completion=False, rich_markup_mode=None)
+    made.command(name, help=help)(function)
+    return typer.main.get_command(made)
 
 
 def as_json(document: Any) -> None:
