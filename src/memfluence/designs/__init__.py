@@ -6,15 +6,18 @@ per mask), `uniform:20` (smallest subset), `explicit:masks.npy`. With `groups` a
 groups of examples.
 """
 
-from collections.abc import Iterable, Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from memfluence.designs._design import Design, checked_keep, checked_seed
+import numpy as np
+
 from memfluence.designs.balanced import DEFAULT_BLOCK, Balanced
 from memfluence.designs.bernoulli import Bernoulli
 from memfluence.designs.explicit import Explicit, checked_masks, read_masks
-from memfluence.designs.fixed import Fixed
+from memfluence.designs.fixed import Design, Fixed
 from memfluence.designs.grouped import Grouped, Groups, groups_from
 from memfluence.designs.lemma import Lemma
 from memfluence.designs.repeats import Repeats
@@ -24,7 +27,16 @@ from memfluence.records import Plan
 
 __all__ = ["NAMES", "Design", "Groups", "groups_from", "make", "planned", "usual"]
 
-NAMES = ("fixed", "balanced", "bernoulli", "lemma", "repeats", "uniform", "explicit")
+_DRAWN: dict[str, Callable[[Plan], Design]] = {
+    "fixed": Fixed,
+    "balanced": Balanced,
+    "bernoulli": Bernoulli,
+    "lemma": Lemma,
+    "repeats": Repeats,
+    "uniform": Uniform,
+}
+_OPTIONS = {"balanced": ("block", DEFAULT_BLOCK), "repeats": ("repeats", 2), "uniform": ("smallest", 1)}
+NAMES = (*_DRAWN, "explicit")
 
 
 def usual(groups: Groups | None, keep: float | Iterable[float]) -> str:
@@ -33,7 +45,7 @@ def usual(groups: Groups | None, keep: float | Iterable[float]) -> str:
     Where every trial keeps as many groups, another one stands in for each that is left out. Among thousands of
     examples that is nothing; among ten groups it is the effect itself, and what groups add would sum to 0.
     """
-    if groups is None or min(round(one * len(groups.names)) for one in checked_keep(keep)) < 2:
+    if groups is None or min(round(one * len(groups.names)) for one in _checked_keep(keep)) < 2:
         return "fixed"
     return "lemma"
 
@@ -59,32 +71,23 @@ def make(
     name, _, option = spec.partition(":")
     if name not in NAMES:
         raise DesignError(f"There is no design {shortened(name)}; choose one of {', '.join(NAMES)}.")
-    if option and name not in ("balanced", "repeats", "uniform", "explicit"):
+    if option and name not in (*_OPTIONS, "explicit"):
         raise DesignError(f"The design {name!r} takes no option. Got {shortened(spec)} instead.")
     if masks is not None and name != "explicit":
         raise DesignError(f"Masks belong to the explicit design. Got the design {name!r} instead.")
-    fractions, root = checked_keep(keep), checked_seed(seed)
+    fractions, root = _checked_keep(keep), _checked_seed(seed)
     design: Design
     if name == "explicit":
         if masks is None and not option:
             raise DesignError("The explicit design needs masks: 'explicit:FILE.npy' or masks=... from Python.")
         rows = checked_masks(masks if masks is not None else read_masks(Path(option)), n_train)
         design = Explicit(Plan(n_train, name, (), root, {"masks": _mask_digest(rows[:known_by])}), rows)
-    elif name == "balanced":
-        block = _integer(spec, option) if option else DEFAULT_BLOCK
-        design = Balanced(Plan(n_train, name, fractions, root, {"block": block}))
-        _ = design.block
-    elif name == "repeats":
-        design = Repeats(Plan(n_train, name, fractions, root, {"repeats": _integer(spec, option) if option else 2}))
-        _ = design.repeats
-    elif name == "uniform":
-        design = Uniform(Plan(n_train, name, (), root, {"smallest": _integer(spec, option) if option else 1}))
-    elif name == "bernoulli":
-        design = Bernoulli(Plan(n_train, name, fractions, root))
-    elif name == "lemma":
-        design = Lemma(Plan(n_train, name, fractions, root))
     else:
-        design = Fixed(Plan(n_train, name, fractions, root))
+        options = {}
+        if name in _OPTIONS:
+            key, default = _OPTIONS[name]
+            options[key] = _integer(spec, option) if option else default
+        design = _DRAWN[name](Plan(n_train, name, () if name == "uniform" else fractions, root, options))
     _ = design.kinds  # refuses an impossible subset size now rather than in the first trial
     return design
 
@@ -97,9 +100,9 @@ def planned(stored: Mapping[str, Any], groups: Groups | None = None) -> Design |
     name, options = str(stored["design"]), stored["options"]
     if name == "explicit":
         return None
-    option = next((options[key] for key in ("block", "repeats", "smallest") if key in options), None)
+    option = f":{options[_OPTIONS[name][0]]}" if name in _OPTIONS else ""
     design = make(
-        name if option is None else f"{name}:{option}",
+        name + option,
         n_train=stored["n_train"],
         keep=stored["keep"] or 0.5,  # none where sizes are drawn
         seed=stored["seed"],
@@ -117,10 +120,25 @@ def _integer(spec: str, option: str) -> int:
         raise DesignError(f"The number after the colon in the design {shortened(spec)} must be an integer.") from None
 
 
-def _mask_digest(masks: Any) -> str:
-    import hashlib
+def _checked_keep(keep: float | Iterable[float]) -> tuple[float, ...]:
+    """One or several distinct fractions in (0, 1)."""
+    given: list[Any] = [keep] if isinstance(keep, Real) else list(keep) if isinstance(keep, Iterable) else []
+    for value in given:
+        if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < 1:
+            raise DesignError(f"The 'keep' parameter must be a float in (0, 1). Got {shortened(value)} instead.")
+    if not given or len(set(given)) != len(given):
+        raise DesignError(
+            f"The 'keep' parameter must hold distinct fractions, at least one. Got {shortened(given)} instead."
+        )
+    return tuple(float(value) for value in given)
 
-    import numpy as np
 
+def _checked_seed(seed: int) -> int:
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise DesignError(f"The 'seed' parameter must be an integer in [0, 2**63). Got {shortened(seed)} instead.")
+    return seed
+
+
+def _mask_digest(masks: np.ndarray) -> str:
     content = f"{masks.shape}".encode() + np.packbits(masks, axis=1).tobytes()
     return hashlib.blake2b(content, digest_size=16).hexdigest()

@@ -16,9 +16,9 @@ from functools import cached_property
 
 import numpy as np
 
-from memfluence.designs._design import subset_size
+from memfluence.designs.fixed import Fixed
 from memfluence.errors import DesignError
-from memfluence.records import Kind, Plan, Trial
+from memfluence.records import Trial
 from memfluence.seeding import generator, random_subset
 
 __all__ = ["DEFAULT_BLOCK", "Balanced"]
@@ -28,16 +28,16 @@ DEFAULT_BLOCK = 10  # with keep 0.7: every example is in 7 trials of each 10 and
 
 
 @dataclass(frozen=True)
-class Balanced:
-    plan: Plan  # options: {"block": trials per block}
-    repeats: int = 1
-    limit: int | None = None
+class Balanced(Fixed):  # the plan's options: {"block": trials per block}
     _latest: dict[tuple[int, int], np.ndarray] = field(default_factory=dict, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _ = self.block
 
     @cached_property
     def block(self) -> int:
-        block = self.plan.options["block"]
-        if isinstance(block, bool) or not isinstance(block, int) or block < 2:
+        block: int = self.plan.options["block"]
+        if block < 2:
             raise DesignError(f"The 'block' of the balanced design must be an integer >= 2. Got {block!r} instead.")
         if block > MOST_TRIALS or block * self.plan.n_train > MOST_BITS:  # a block is dealt as a whole
             raise DesignError(
@@ -46,16 +46,8 @@ class Balanced:
             )
         return block
 
-    @cached_property
-    def _sizes(self) -> tuple[int, ...]:
-        return tuple(subset_size(keep, self.plan.n_train) for keep in self.plan.keep)
-
-    @cached_property
-    def kinds(self) -> tuple[Kind, ...]:
-        return tuple(Kind(keep, size) for keep, size in zip(self.plan.keep, self._sizes))
-
     def trial(self, number: int) -> Trial:
-        kind, position = number % len(self.kinds), number // len(self.kinds)
+        position, kind = divmod(number, len(self.sizes))
         masks = self._block_masks(kind, position // self.block)
         return Trial(number, kind, masks[position % self.block], self.plan.seed)
 
@@ -64,8 +56,8 @@ class Balanced:
         if (kind, which) not in self._latest:
             for stale in [key for key in self._latest if key[0] == kind]:
                 del self._latest[stale]
-            rng = generator(self.plan.seed, "subset", which * len(self.kinds) + kind)
-            self._latest[kind, which] = _deal(rng, self.plan.n_train, self._sizes[kind], self.block)
+            rng = generator(self.plan.seed, "subset", which * len(self.sizes) + kind)
+            self._latest[kind, which] = _deal(rng, self.plan.n_train, self.sizes[kind], self.block)
         return self._latest[kind, which]
 
 

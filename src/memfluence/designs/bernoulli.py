@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from memfluence.designs._design import subset_size
+from memfluence.designs.fixed import subset_sizes
 from memfluence.records import Kind, Plan, Trial
 from memfluence.seeding import generator
 
@@ -24,8 +24,7 @@ class Bernoulli:
 
     @cached_property
     def kinds(self) -> tuple[Kind, ...]:
-        for keep in self.plan.keep:
-            subset_size(keep, self.plan.n_train)  # refuses a fraction whose mean size is 0 or n_train
+        subset_sizes(self.plan)  # refuses a fraction whose mean size is 0 or n_train
         return tuple(Kind(keep, None) for keep in self.plan.keep)
 
     def trial(self, number: int) -> Trial:

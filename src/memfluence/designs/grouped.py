@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from memfluence.designs._design import Design
+from memfluence.designs.fixed import Design
 from memfluence.errors import DesignError
 from memfluence.npzfiles import read_npy
 from memfluence.records import Kind, Plan, Trial

@@ -11,30 +11,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
-from memfluence.designs._design import subset_size
-from memfluence.records import Kind, Plan, Trial
-from memfluence.seeding import generator, random_subset
+from memfluence.designs.fixed import Fixed, subset_sizes
+from memfluence.records import Kind
 
 __all__ = ["Lemma"]
 
 
 @dataclass(frozen=True)
-class Lemma:
-    plan: Plan
-    repeats: int = 1
-    limit: int | None = None
-
+class Lemma(Fixed):
     @cached_property
-    def _sizes(self) -> tuple[int, ...]:
-        sizes = [subset_size(keep, self.plan.n_train, smallest=2) for keep in self.plan.keep]
-        return tuple(size - less for size in sizes for less in (0, 1))
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(size - less for size in subset_sizes(self.plan, smallest=2) for less in (0, 1))
 
-    @cached_property
+    @property
     def kinds(self) -> tuple[Kind, ...]:
         arms: tuple[Literal["in", "out"], ...] = ("in", "out")
-        return tuple(Kind(self.plan.keep[k // 2], size, arms[k % 2]) for k, size in enumerate(self._sizes))
-
-    def trial(self, number: int) -> Trial:
-        kind = number % len(self.kinds)
-        rng = generator(self.plan.seed, "subset", number)
-        return Trial(number, kind, random_subset(rng, self.plan.n_train, self._sizes[kind]), self.plan.seed)
+        return tuple(Kind(self.plan.keep[k // 2], size, arms[k % 2]) for k, size in enumerate(self.sizes))

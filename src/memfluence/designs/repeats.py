@@ -20,10 +20,13 @@ class Repeats:
     plan: Plan  # options: {"repeats": R}
     limit: int | None = None
 
+    def __post_init__(self) -> None:
+        _ = self.repeats
+
     @cached_property
     def repeats(self) -> int:
-        count = self.plan.options["repeats"]
-        if isinstance(count, bool) or not isinstance(count, int) or count < 2:
+        count: int = self.plan.options["repeats"]
+        if count < 2:
             raise DesignError(f"The 'repeats' of the design must be an integer >= 2. Got {count!r} instead.")
         return count
 

@@ -27,17 +27,19 @@ class Uniform:
 
     @cached_property
     def smallest(self) -> int:
-        size = self.plan.options["smallest"]
-        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size < self.plan.n_train:
+        size: int = self.plan.options["smallest"]
+        if not 1 <= size < self.plan.n_train:
             raise DesignError(
                 f"The smallest subset of the uniform design must be an integer in [1, {self.plan.n_train - 1}]."
                 f" Got {size!r} instead."
             )
         return size
 
-    @cached_property
-    def kinds(self) -> tuple[Kind, ...]:
+    def __post_init__(self) -> None:
         _ = self.smallest
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
         return (Kind(None, None, "neither"),)
 
     def trial(self, number: int) -> Trial:
