@@ -73,11 +73,11 @@ def test_header_that_claims_another_size(tmp_path, compressed, shape):
     fails_small(spec, "header of .*train-images-idx3-ubyte.* claims .* bytes, but the file holds")
 
 
-def test_gzip_bomb(tmp_path):
+def test_a_gzipped_file_that_holds_more_than_its_header_claims(tmp_path):
     spec = write(tmp_path, compressed=True)
-    content = gzip.compress(struct.pack(">HBB3I", 0, 8, 3, 6, 28, 28) + bytes(2**25))
+    content = gzip.compress(struct.pack(">HBB3I", 0, 8, 3, 6, 28, 28) + bytes(2**16))
     (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(content)
-    fails_small(spec, "but the file holds more")
+    fails_small(spec, "but the file holds")
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from memfluence.datasets.dataset import Dataset, from_arrays
-from memfluence.datasets.spec import Source, folder_with, require_file
+from memfluence.datasets.folder import folder_with, require_file
 from memfluence.errors import DatasetError
 
-__all__ = ["CIFAR10", "CIFAR100"]
+__all__ = ["load_cifar10", "load_cifar100"]
 
 _PIXELS = 3 * 32 * 32
 
@@ -34,25 +34,15 @@ class _Layout:
 
 
 _CIFAR10 = _Layout(
-    folder="cifar-10-batches-py",
-    train=tuple(f"data_batch_{k}" for k in range(1, 6)),
-    test="test_batch",
-    meta="batches.meta",
-    labels="labels",
-    label_names="label_names",
+    "cifar-10-batches-py",
+    tuple(f"data_batch_{k}" for k in range(1, 6)),
+    *("test_batch", "batches.meta", "labels", "label_names"),
 )
-_CIFAR100 = _Layout(
-    folder="cifar-100-python",
-    train=("train",),
-    test="test",
-    meta="meta",
-    labels="fine_labels",
-    label_names="fine_label_names",
-)
+_CIFAR100 = _Layout("cifar-100-python", ("train",), "test", "meta", "fine_labels", "fine_label_names")
 
 
 def load_cifar10(folder: Path, name: str) -> Dataset:
-    """CIFAR-10 as (n, 32, 32, 3) uint8; `folder` is cifar-10-batches-py or the folder that holds it."""
+    """CIFAR-10 as (n, 32, 32, 3) uint8; `folder` is cifar-10-batches-py or its parent."""
     return _load(folder, name, _CIFAR10)
 
 
@@ -193,7 +183,3 @@ def _read(path: Path, name: str) -> Any:
         raise DatasetError(f"{name}: {path} cannot be read ({error}).") from error
     except Exception as error:  # a damaged pickle can raise nearly anything
         raise DatasetError(f"{name}: {path} is not a whole pickle ({error!s:.120}); fetch the file again.") from error
-
-
-CIFAR10 = Source("cifar10:DIR", load_cifar10, "path")
-CIFAR100 = Source("cifar100:DIR", load_cifar100, "path")

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from memfluence.datasets.dataset import Dataset, from_arrays
-from memfluence.datasets.spec import Source, require_file
+from memfluence.datasets.folder import require_file
 from memfluence.errors import DatasetError
 
-__all__ = ["SOURCE"]
+__all__ = ["load_csv"]
 
 _MISSING = ["", "NA", "N/A", "NaN", "nan", "null"]
 
@@ -132,6 +132,3 @@ def _check(table: Any, used: list[str], may_lack: list[str], name: str, file: st
             )
     if len(table) < 2:
         raise DatasetError(f"{name}: {file} has {len(table)} row(s) below its header; give it more.")
-
-
-SOURCE = Source("csv:FILE", load_csv, "path")

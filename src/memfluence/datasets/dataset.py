@@ -1,34 +1,33 @@
-"""`Dataset`: two splits, their labels, and a fingerprint of the content that ties a run to its data."""
+"""`Dataset`: two splits of examples, their labels, and a fingerprint of the content that ties a run to its data.
 
-from collections.abc import Mapping, Sequence
+Inputs are anything with a length whose rows can be taken: arrays, DataFrames, sparse matrices, lists. The fingerprint
+is equal for equal values, whatever file or container they came from. Text is the same in a list, an array or a pandas
+Series; numbers are the same in either byte order or memory order, in NumPy or torch; a sparse matrix is the same in
+every format. The type of numbers counts (a float32 is not a float64), and so do a table's column names, because
+learners see them. Images that stay in their files say themselves what stands for their content.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
-from memfluence.datasets.inputs import (
-    as_inputs,
-    content_digest,
-    first_infinite,
-    first_not_finite,
-    is_missing,
-    length,
-    take,
-)
 from memfluence.errors import DatasetError
 
-__all__ = ["Dataset", "checked_labels", "encode", "from_arrays"]
+__all__ = ["Dataset", "from_arrays", "is_missing"]
 
-Split = Literal["train", "test"]
+_INTEGER_LIMIT = 2**63
+_NOT_FINITE = "a NaN, an infinity or a missing value; drop or fill such values"
+_BYTES_AT_ONCE = 1 << 24  # bounds the copies made while hashing and checking
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Train and test examples with their labels.
+    """Train and test examples; labels are codes into `classes`, which holds them as the user wrote them, sorted.
 
-    Inputs are anything indexable: arrays, DataFrames, sparse matrices, lists of strings. Labels are kept as codes into
-    `classes`, which holds the labels as the user wrote them (integers or strings), in sorted order.
     Make one with `from_arrays` or `memfluence.datasets.load`, which check what they are given.
     """
 
@@ -61,14 +60,18 @@ class Dataset:
     def n_classes(self) -> int:
         return len(self.classes)
 
-    def labels(self, split: Split) -> np.ndarray:
+    def labels(self, split: Literal["train", "test"]) -> np.ndarray:
         """Labels as the user wrote them (integers or strings), one per example."""
-        labels: np.ndarray = np.asarray(self.classes)[self.y_train if split == "train" else self.y_test]
-        return labels
+        return np.asarray(np.asarray(self.classes)[self.y_train if split == "train" else self.y_test])
 
     def take_train(self, rows: np.ndarray) -> Any:
-        """The training inputs at `rows`, in the type they came in."""
-        return take(self.x_train, rows)
+        """The training inputs at `rows` (positions), in the type they came in."""
+        inputs = self.x_train
+        if hasattr(inputs, "iloc"):  # pandas
+            return inputs.iloc[rows]
+        if hasattr(inputs, "shape") and hasattr(inputs, "dtype"):  # NumPy, SciPy sparse, torch, memory maps
+            return inputs[rows]
+        return [inputs[row] for row in rows.tolist()]
 
     @cached_property
     def fingerprint(self) -> str:
@@ -76,14 +79,11 @@ class Dataset:
 
         The classes and the value range are part of it, because learners shape and scale by them.
         """
-        return content_digest(
-            self.x_train,
-            self.x_test,
-            self.y_train,
-            self.y_test,
-            list(self.classes),
-            [float(bound) for bound in self.value_range or ()],
-        )
+        hasher = hashlib.blake2b(digest_size=16)
+        parts = (self.x_train, self.x_test, self.y_train, self.y_test)
+        for part in (*parts, list(self.classes), [float(bound) for bound in self.value_range or ()]):
+            _add(hasher, part)
+        return hasher.hexdigest()
 
     def __repr__(self) -> str:
         return f"Dataset({self.name!r}: {self.n_train} train, {self.n_test} test, {self.n_classes} classes)"
@@ -106,66 +106,75 @@ def from_arrays(
     """A checked `Dataset`; every fault of the data is one `DatasetError` that says what and where.
 
     With `missing` a table may lack values: a pipeline with an imputer fills them in from what each model keeps.
-
     `class_names` are for people and follow the sorted order of the distinct labels, or, where labels are integers
     0..C-1, the label itself. Images in uint8, (n, h, w) or with one more axis, get the value range (0, 255) unless
     another is given.
     """
-    train_labels, test_labels = checked_labels(y_train, "train", name), checked_labels(y_test, "test", name)
-    x_train, x_test = as_inputs(x_train, f"{name}: train"), as_inputs(x_test, f"{name}: test")
+    train_labels, test_labels = _labels(y_train, "train", name), _labels(y_test, "test", name)
+    x_train, x_test = _inputs(x_train, f"{name}: train"), _inputs(x_test, f"{name}: test")
     for split, inputs, n_labels in (("train", x_train, len(train_labels)), ("test", x_test, len(test_labels))):
-        if length(inputs) != n_labels:
+        if _length(inputs) != n_labels:
             raise DatasetError(
-                f"{name}: {split} has {length(inputs)} inputs but {n_labels} labels; give one label for each input."
+                f"{name}: {split} has {_length(inputs)} inputs but {n_labels} labels; give one label for each input."
             )
     _check_same_shape(x_train, x_test, name)
     has_missing = False
     for split, inputs in (("train", x_train), ("test", x_test)):
-        if missing and hasattr(inputs, "iloc"):
-            has_missing = has_missing or bool(inputs.isna().to_numpy().any())
-            row, what = first_infinite(inputs), "an infinity; drop or replace it"
-        else:
-            row, what = first_not_finite(inputs), "a NaN, an infinity or a missing value; drop or fill such values"
-        if row is not None:
+        may_lack = missing and hasattr(inputs, "iloc")
+        has_missing |= may_lack and bool(inputs.isna().to_numpy().any())
+        if (row := _first_bad(inputs, may_lack)) is not None:
+            what = "an infinity; drop or replace it" if may_lack else _NOT_FINITE
             raise DatasetError(f"{name}: {split} example {row} holds {what} first.")
 
-    y_train, y_test, classes = encode(train_labels, test_labels, class_names, name)
-    in_train, in_test = np.unique(y_train), np.unique(y_test)
+    y_train, y_test, classes = _encoded(train_labels, test_labels, class_names, name)
+    in_train = np.unique(y_train)
     if len(in_train) < 2:
         raise DatasetError(
             f"{name}: all training labels are {classes[int(in_train[0])]!r}; a classifier needs at least two classes."
         )
-    if class_names is None:
-        class_names = [str(label) for label in classes]
-    elif len(class_names) != len(classes):
+    if class_names is not None and len(class_names) != len(classes):
         raise DatasetError(
             f"{name}: {len(class_names)} class names for {len(classes)} classes; give one for each class."
         )
-    dataset = Dataset(
+    for key, values in {"train_ids": train_ids, "test_ids": test_ids, **(attributes or {})}.items():
+        expected = {"train": len(y_train), "test": len(y_test)}.get(key.partition("_")[0])
+        if values is not None and expected is not None and len(values) != expected:
+            raise DatasetError(f"{name}: {key} has {len(values)} entries for {expected} examples; give one for each.")
+    notes = []
+    if unseen := [repr(classes[code]) for code in np.setdiff1d(y_test, in_train)]:
+        shown = ", ".join(unseen[:5]) + (", ..." if len(unseen) > 5 else "")
+        notes.append(
+            f"{name}: test has {len(unseen)} class(es) that train lacks ({shown}); no model can get them right."
+        )
+    if value_range is None and all(_is_eight_bits(x) for x in (x_train, x_test)):
+        value_range = (0, 255)
+        if (highest := max(int(x.max(initial=0)) for x in (x_train, x_test))) < 64:  # a quarter of it
+            notes.append(
+                f"{name}: no value of its images is above {highest}, but images in uint8 are taken to run from 0 to 255"
+                f" and would be nearly black to a network; scale them, or say their range (npz:FILE?range=0,{highest},"
+                f" or value_range=(0, {highest}) of from_arrays)."
+            )
+    elif value_range is not None and not -np.inf < value_range[0] < value_range[1] < np.inf:
+        raise DatasetError(f"{name}: value_range must be (lowest, highest) with lowest < highest; got {value_range}.")
+    return Dataset(
         name=name,
         x_train=x_train,
         x_test=x_test,
         y_train=y_train,
         y_test=y_test,
         classes=classes,
-        class_names=tuple(str(label) for label in class_names),
-        value_range=_checked_range(value_range, name) or _range_of_images(x_train, x_test),
+        class_names=tuple(map(str, classes if class_names is None else class_names)),
+        value_range=None if value_range is None else (float(value_range[0]), float(value_range[1])),
         train_ids=train_ids,
         test_ids=test_ids,
         attributes=dict(attributes or {}),
         has_missing=has_missing,
-        notes=_unseen(np.setdiff1d(in_test, in_train), classes, name)
-        + (() if value_range else _dark(x_train, x_test, name)),
+        notes=tuple(notes),
     )
-    _check_companions(dataset)
-    return dataset
 
 
-def _unseen(codes: np.ndarray, classes: tuple[int | str, ...], name: str) -> tuple[str, ...]:
-    if len(codes) == 0:
-        return ()
-    shown = ", ".join(repr(classes[code]) for code in codes[:5].tolist()) + (", ..." if len(codes) > 5 else "")
-    return (f"{name}: test has {len(codes)} class(es) that train lacks ({shown}); no model can get them right.",)
+def _is_eight_bits(x: Any) -> bool:
+    return isinstance(x, np.ndarray) and x.dtype == np.uint8 and x.ndim in (3, 4)
 
 
 def _check_same_shape(x_train: Any, x_test: Any, name: str) -> None:
@@ -176,62 +185,26 @@ def _check_same_shape(x_train: Any, x_test: Any, name: str) -> None:
             f" {tuple(test_shape[1:])}; they must agree."
         )
     if hasattr(x_train, "columns") and hasattr(x_test, "columns"):
-        for ours, theirs in zip(x_train.columns.tolist(), x_test.columns.tolist(), strict=True):
-            if ours != theirs:
-                raise DatasetError(
-                    f"{name}: train has the column {ours!r} where test has {theirs!r};"
-                    " give both tables the same columns in the same order."
-                )
-
-
-def _checked_range(value_range: tuple[float, float] | None, name: str) -> tuple[float, float] | None:
-    if value_range is None:
-        return None
-    low, high = value_range
-    if not (np.isfinite(low) and np.isfinite(high) and low < high):
-        raise DatasetError(f"{name}: value_range must be (lowest, highest) with lowest < highest; got {value_range}.")
-    return float(low), float(high)
-
-
-def _range_of_images(x_train: Any, x_test: Any) -> tuple[float, float] | None:
-    images = all(isinstance(x, np.ndarray) and x.dtype == np.uint8 and x.ndim in (3, 4) for x in (x_train, x_test))
-    return (0.0, 255.0) if images else None
-
-
-def _dark(x_train: Any, x_test: Any, name: str) -> tuple[str, ...]:
-    """Images whose range is taken to be 0..255, but that use less than a quarter of it."""
-    highest = max(int(x.max(initial=0)) for x in (x_train, x_test)) if _range_of_images(x_train, x_test) else 255
-    if highest >= 64:
-        return ()
-    return (
-        f"{name}: no value of its images is above {highest}, but images in uint8 are taken to run from 0 to 255 and"
-        f" would be nearly black to a network; scale them, or say their range (npz:FILE?range=0,{highest}, or"
-        f" value_range=(0, {highest}) of from_arrays).",
-    )
-
-
-def _check_companions(dataset: Dataset) -> None:
-    """Ids and attributes have one entry per example."""
-    sizes = {"train": dataset.n_train, "test": dataset.n_test}
-    companions = {"train_ids": dataset.train_ids, "test_ids": dataset.test_ids, **dataset.attributes}
-    for key, values in companions.items():
-        expected = sizes.get(key.partition("_")[0])
-        if values is not None and expected is not None and len(values) != expected:
+        columns = zip(x_train.columns.tolist(), x_test.columns.tolist(), strict=True)
+        if differ := next(((ours, theirs) for ours, theirs in columns if ours != theirs), None):
             raise DatasetError(
-                f"{dataset.name}: {key} has {len(values)} entries for {expected} examples; give one for each."
+                f"{name}: train has the column {differ[0]!r} where test has {differ[1]!r};"
+                " give both tables the same columns in the same order."
             )
 
 
-_INTEGER_LIMIT = 2**63
-
-
-def checked_labels(labels: Any, split: str, name: str) -> np.ndarray:
+def _labels(labels: Any, split: str, name: str) -> np.ndarray:
     """One split's labels as a flat array (n,) of int64 or of strings.
 
-    Whole floats (3.0) and booleans become integers; pandas Series, categories and nullable types are read as the
-    values they hold.
+    Whole floats (3.0) and booleans become integers; pandas' types are read as the values they hold.
     """
-    array = _as_array(labels, split, name)
+    try:
+        array = np.asarray(labels, object if isinstance(labels, list | tuple) else None)  # [1, "a"] are not two strings
+    except Exception as error:  # whatever the user's own type raises
+        raise DatasetError(
+            f"{name}: {split} labels must be a flat array or list of integers or strings; got"
+            f" {type(labels).__name__}, which NumPy cannot read ({error})."
+        ) from error
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1:
@@ -241,28 +214,23 @@ def checked_labels(labels: Any, split: str, name: str) -> np.ndarray:
         )
     if len(array) == 0:
         raise DatasetError(f"{name}: the {split} split is empty; it needs at least one example.")
-    if array.dtype.kind == "T":  # NumPy's variable-width strings
-        array = array.astype(object)
-    if array.dtype == object:
+    if array.dtype.kind in "OT":  # T: NumPy's strings of any width
         array = _from_objects(array, split, name)
     if array.dtype.kind == "f":
-        missing = np.flatnonzero(~np.isfinite(array))
-        if len(missing):
-            raise _missing_label(name, split, int(missing[0]))
-        broken = np.flatnonzero(array != np.round(array))
-        if len(broken) or float(np.abs(array).max()) >= _INTEGER_LIMIT:
-            raise _wrong_kind(name, split, int(broken[0]) if len(broken) else 0, array)
-        array = array.astype(np.int64)
+        if not np.isfinite(array).all():
+            raise _missing_label(name, split, int(np.isfinite(array).argmin()))
+        broken = array != np.round(array)
+        if broken.any() or float(np.abs(array).max()) >= _INTEGER_LIMIT:
+            raise _wrong_kind(name, split, int(broken.argmax()), array)
+        return array.astype(np.int64)
     if array.dtype.kind == "u" and int(array.max()) >= _INTEGER_LIMIT:
         raise DatasetError(f"{name}: {split} labels go up to {array.max()}, beyond 64-bit integers; number them anew.")
-    if array.dtype.kind in "biu":
-        return array.astype(np.int64)
-    if array.dtype.kind == "U":
-        return array
-    raise _wrong_kind(name, split, 0, array)
+    if array.dtype.kind not in "biuU":
+        raise _wrong_kind(name, split, 0, array)
+    return array if array.dtype.kind == "U" else array.astype(np.int64)
 
 
-def encode(
+def _encoded(
     train: np.ndarray, test: np.ndarray, class_names: Sequence[str] | None, name: str
 ) -> tuple[np.ndarray, np.ndarray, tuple[int | str, ...]]:
     """Codes of the training and test labels, and the classes that they are codes into.
@@ -276,35 +244,13 @@ def encode(
     if class_names is not None and both.dtype.kind == "i" and both.min() >= 0 and both.max() < len(class_names):
         return train, test, tuple(range(len(class_names)))
     classes, codes = np.unique(both, return_inverse=True)
-    codes = codes.astype(np.int64)
-    return codes[: len(train)], codes[len(train) :], tuple(classes.tolist())
-
-
-def _as_array(labels: Any, split: str, name: str) -> np.ndarray:
-    if isinstance(labels, list | tuple):
-        kinds = set(map(type, labels))
-        if not kinds <= {int, bool} and not kinds <= {str}:  # np.asarray would turn [1, "a"] into strings
-            try:
-                nested = np.asarray(labels)
-            except ValueError:
-                nested = np.empty(0)
-            if nested.ndim > 1:
-                return nested
-            array = np.empty(len(labels), dtype=object)
-            array[:] = [label.item() if hasattr(label, "item") else label for label in labels]
-            return array
-    try:
-        return np.asarray(labels)
-    except Exception as error:
-        raise DatasetError(
-            f"{name}: {split} labels must be a flat array or list of integers or strings; got"
-            f" {type(labels).__name__}, which NumPy cannot read ({error})."
-        ) from error
+    y_train, y_test = np.split(codes.astype(np.int64), [len(train)])
+    return y_train, y_test, tuple(classes.tolist())
 
 
 def _from_objects(array: np.ndarray, split: str, name: str) -> np.ndarray:
     """An array of Python objects as one of strings, integers or floats."""
-    values = [value.item() if isinstance(value, np.generic) else value for value in array.tolist()]
+    values = [value.item() if hasattr(value, "item") else value for value in array.tolist()]
     kinds = set(map(type, values))
     if all(issubclass(kind, str) for kind in kinds):
         return np.array(values, dtype=str)
@@ -330,3 +276,175 @@ def _wrong_kind(name: str, split: str, row: int, array: np.ndarray) -> DatasetEr
         f"{name}: {split} labels must be all integers or all strings; got {value!r:.60} ({type(value).__name__})"
         f" for example {row}."
     )
+
+
+def _inputs(inputs: Any, where: str) -> Any:
+    """The inputs in a form whose rows can be taken, otherwise unchanged.
+
+    Sparse matrices become CSR, Arrow and Polars tables become DataFrames, and a list of numbers or of equally
+    long rows of numbers becomes an array.
+    """
+    if hasattr(inputs, "tocsr"):  # SciPy; COO and DIA have no rows to take
+        return inputs.tocsr()
+    if hasattr(inputs, "to_pandas") and not hasattr(inputs, "iloc"):
+        return inputs.to_pandas()
+    if isinstance(inputs, list | tuple):
+        if len(inputs) == 0 or isinstance(inputs[0], str | bytes | dict):
+            return inputs
+        try:
+            array = np.asarray(inputs)
+        except (TypeError, ValueError):  # rows of different lengths, or not numbers: for learners that take them so
+            return inputs
+        return array if array.dtype.kind in "biufc" else inputs
+    try:
+        _length(inputs)
+        if isinstance(inputs, str | bytes | dict | set) or not hasattr(inputs, "__getitem__"):
+            raise TypeError
+    except TypeError:
+        raise DatasetError(
+            f"{where} inputs must be an array, a table, a sparse matrix or a list, one entry per example;"
+            f" got {type(inputs).__name__}."
+        ) from None
+    return inputs
+
+
+def _length(inputs: Any) -> int:
+    shape = getattr(inputs, "shape", None)  # sparse matrices refuse len()
+    return int(shape[0]) if shape else len(inputs)
+
+
+def _blocks(array: Any) -> Iterator[tuple[int, np.ndarray]]:
+    """An array (NumPy, torch, a memory map) in pieces of bounded size: (first row, the rows)."""
+    row_bytes = int(np.prod(array.shape[1:], dtype=np.int64)) * int(getattr(array.dtype, "itemsize", 8))
+    rows = max(1, _BYTES_AT_ONCE // max(1, row_bytes))
+    for start in range(0, int(array.shape[0]), rows):
+        yield start, np.asarray(array[start : start + rows])
+
+
+def _first_bad(inputs: Any, may_lack: bool) -> int | None:
+    """The first row that holds an infinity or, unless they may lack values, a NaN or a missing value."""
+    if hasattr(inputs, "iloc"):
+        bad = np.zeros(_length(inputs), bool)
+        if not may_lack:
+            bad |= inputs.isna().to_numpy().reshape(len(bad), -1).any(axis=1)
+        for column in [inputs] if inputs.ndim == 1 else [inputs.iloc[:, k] for k in range(inputs.shape[1])]:
+            if getattr(column.dtype, "kind", "O") in "fc":
+                bad |= np.isinf(column.to_numpy(dtype=np.float64, na_value=np.nan))
+        return int(bad.argmax()) if bad.any() else None
+    if hasattr(inputs, "tocoo"):
+        entries = inputs.tocoo()
+        rows = entries.row[~np.isfinite(entries.data)] if entries.data.dtype.kind in "fc" else entries.row[:0]
+        return int(rows.min()) if len(rows) else None
+    if hasattr(inputs, "shape") and hasattr(inputs, "dtype"):
+        if getattr(inputs.dtype, "kind", "O") in "biu":  # has no such values; and images in files stay there
+            return None
+        for start, block in _blocks(inputs):
+            if block.dtype.kind in "fc":
+                bad = ~np.isfinite(block).reshape(len(block), -1).all(axis=1)  # (rows,)
+                if bad.any():
+                    return start + int(bad.argmax())
+            elif block.dtype == object:
+                for row, values in enumerate(block.reshape(len(block), -1).tolist()):
+                    if any(is_missing(value) for value in values):
+                        return start + row
+        return None
+    for row in range(_length(inputs)):
+        value = inputs[row]
+        are_numbers = isinstance(value, np.ndarray) and value.dtype.kind in "fc"
+        if not np.isfinite(value).all() if are_numbers else is_missing(value):
+            return row
+    return None
+
+
+def is_missing(value: Any) -> bool:
+    """True if one value is None, NaN, an infinity, or one of pandas' missing values."""
+    if value is None or type(value).__name__ in {"NAType", "NaTType"}:
+        return True
+    return isinstance(value, float | np.floating) and not np.isfinite(value)
+
+
+def _add(hasher: Any, value: Any) -> None:
+    if isinstance(value, np.generic) and not isinstance(value, str | bytes):
+        value = value.item()
+    if isinstance(value, str):
+        _add_bytes(hasher, b"s", value.encode("utf-8", "surrogatepass"))
+    elif isinstance(value, bytes | bytearray):
+        _add_bytes(hasher, b"b", bytes(value))
+    elif value is None or isinstance(value, bool | int | float | complex):
+        _add_bytes(hasher, b"n", repr(value).encode())
+    elif hasattr(value, "fingerprinted"):
+        _add(hasher, value.fingerprinted)
+    elif hasattr(value, "iloc"):
+        _add_table(hasher, value)
+    elif hasattr(value, "tocsr"):
+        _add_sparse(hasher, value)
+    elif hasattr(value, "shape") and hasattr(value, "dtype") and hasattr(value, "__array__"):
+        _add_array(hasher, value)
+    elif isinstance(value, dict):
+        _add_bytes(hasher, b"d", str(len(value)).encode())
+        for key in sorted(value, key=repr):
+            _add(hasher, key)
+            _add(hasher, value[key])
+    elif hasattr(value, "__len__") and hasattr(value, "__getitem__"):
+        _add_bytes(hasher, b"l", str(_length(value)).encode())
+        for row in range(_length(value)):
+            _add(hasher, value[row])
+    elif hasattr(value, "__array__"):  # a Pillow image, say
+        _add_array(hasher, np.asarray(value))
+    else:
+        raise DatasetError(
+            f"an input of type {type(value).__name__} has no content that can be fingerprinted;"
+            " give arrays, tables, numbers, strings or bytes."
+        )
+
+
+def _add_bytes(hasher: Any, tag: bytes, content: bytes) -> None:
+    hasher.update(tag + len(content).to_bytes(8, "little"))  # the length keeps ["ab", "c"] apart from ["a", "bc"]
+    hasher.update(content)
+
+
+def _add_array(hasher: Any, array: Any) -> None:
+    shape = tuple(int(size) for size in array.shape)
+    plain = np.asarray(array if not shape else array[:0])
+    if plain.dtype.kind in "OUT":  # text, or mixed objects: element by element
+        if len(shape) == 1:
+            return _add(hasher, np.asarray(array).tolist())
+        _add_bytes(hasher, b"o", str(shape).encode())
+        for element in np.asarray(array).ravel().tolist():
+            _add(hasher, element)
+        return None
+    if plain.dtype.hasobject:
+        raise DatasetError("arrays with named fields of Python objects cannot be fingerprinted; use a DataFrame.")
+    dtype = plain.dtype.newbyteorder("<")
+    _add_bytes(hasher, b"a", f"{shape} {dtype.str}".encode())
+    for _, block in _blocks(array if shape else plain.reshape(1)):
+        content = np.ascontiguousarray(block, dtype=dtype)
+        hasher.update(content.view(np.int64) if dtype.kind in "mM" else content)  # dates export no buffer
+
+
+def _add_table(hasher: Any, table: Any) -> None:
+    if table.ndim == 1:  # a Series: its name and index are not content
+        return _add(hasher, _column(table))
+    _add_bytes(hasher, b"t", str(tuple(table.shape)).encode())
+    for position, name in enumerate(table.columns.tolist()):
+        _add(hasher, name)
+        _add(hasher, _column(table.iloc[:, position]))
+
+
+def _column(series: Any) -> Any:
+    """A column's values with pandas' own types taken off: Int64 is int64, categories and strings are what they say."""
+    numpy_dtype = getattr(series.dtype, "numpy_dtype", None)
+    if numpy_dtype is not None and numpy_dtype.kind in "biuf" and not series.isna().any():
+        return series.to_numpy(dtype=numpy_dtype)
+    return series.to_numpy()
+
+
+def _add_sparse(hasher: Any, matrix: Any) -> None:
+    rows = matrix.tocsr()
+    if not rows.has_canonical_format or (rows.data == 0).any():
+        rows = rows.copy()
+        rows.sum_duplicates()  # also sorts the indices
+        rows.eliminate_zeros()
+    _add_bytes(hasher, b"c", str(tuple(rows.shape)).encode())
+    for array in (rows.indptr.astype(np.int64), rows.indices.astype(np.int64), rows.data):
+        _add_array(hasher, array)

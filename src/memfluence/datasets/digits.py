@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from memfluence.datasets.dataset import Dataset, from_arrays
-from memfluence.datasets.spec import Source
 from memfluence.seeding import generator, random_subset
 
-__all__ = ["SOURCE"]
+__all__ = ["load_digits"]
 
 _N_TRAIN = 600
 
@@ -60,6 +59,3 @@ def _stratified(labels: np.ndarray, size: int) -> np.ndarray:
         members = np.flatnonzero(labels == label)
         mask[members] = random_subset(generator(0, "data", label), len(members), int(sizes[label]))
     return mask
-
-
-SOURCE = Source("digits", load_digits)

@@ -9,10 +9,17 @@ import numpy as np
 
 from memfluence.datasets.dataset import Dataset, from_arrays
 from memfluence.datasets.images import Files, Picture, lazy_dataset, open_picture, stack_pictures
-from memfluence.datasets.spec import Source, check_between
 from memfluence.errors import DatasetError
 
-__all__ = ["SOURCE", "check_folder", "list_classes", "list_files"]
+__all__ = [
+    "check_between",
+    "check_folder",
+    "folder_with",
+    "list_classes",
+    "list_files",
+    "load_folder",
+    "require_file",
+]
 
 _SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}
 _LAYOUT = "expected train/CLASS/IMAGE and test/CLASS/IMAGE (val is accepted for test)"
@@ -48,6 +55,33 @@ def load_folder(folder: Path, name: str, *, size: int | None = None, lazy: bool 
         value_range=(0, 255),
         train_ids=list(train[0]),
         test_ids=list(test[0]),
+    )
+
+
+def check_between(name: str, option: str, value: float, low: float, high: float) -> None:
+    """Refuse an option outside [low, high]."""
+    if not low <= value <= high:
+        raise DatasetError(f"{name}: the option {option!r} must be between {low} and {high}; got {value}.")
+
+
+def require_file(path: Path, name: str) -> Path:
+    """The path itself if it is a file; otherwise the `DatasetError` that a user needs."""
+    if path.is_file():
+        return path
+    found = "is a folder, not a file" if path.is_dir() else "does not exist"
+    raise DatasetError(f"{name}: {path} {found}; give the path of the data file.")
+
+
+def folder_with(file_names: tuple[str, ...], folder: Path, inside: tuple[str, ...], name: str) -> Path:
+    """The folder itself, or the one of its known subfolders, that holds any of the files."""
+    if not folder.is_dir():
+        found = "is a file, not a folder" if folder.exists() else "does not exist"
+        raise DatasetError(f"{name}: {folder} {found}; give the folder that holds {file_names[0]}.")
+    for candidate in (folder, *(folder / part for part in inside)):
+        if any((candidate / file_name).is_file() for file_name in file_names):
+            return candidate
+    raise DatasetError(
+        f"{name}: {folder} holds no {file_names[0]}; give the folder with the files as they are distributed."
     )
 
 
@@ -113,6 +147,3 @@ def _joined(root: Path, parts: Iterable[tuple[str, str, list[str], list[int]]]) 
         names.append(np.array([os.fsencode(one) for one in own_names]))
         sizes.append(np.array(own_sizes, dtype=np.int64))
     return Files(root, tuple(folders), *map(np.concatenate, (folder, names, sizes))), np.concatenate(classes)
-
-
-SOURCE = Source("folder:DIR", load_folder, "path")

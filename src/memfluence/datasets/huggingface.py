@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from memfluence.datasets.dataset import Dataset, from_arrays
+from memfluence.datasets.folder import check_between
 from memfluence.datasets.images import Picture, stack_pictures
-from memfluence.datasets.spec import Source, check_between
 from memfluence.errors import DatasetError
 
-__all__ = ["SOURCE", "convert", "is_local"]
+__all__ = ["convert", "is_local", "load_huggingface"]
 
 
 def load_huggingface(
@@ -163,6 +163,3 @@ def _chosen(column: str | None, option: str, columns: Collection[str], name: str
     if column is not None and column not in columns:
         raise DatasetError(f"{name}: no column {column!r} for {option}=; the columns are {', '.join(columns)}.")
     return column
-
-
-SOURCE = Source("hf:NAME", load_huggingface, "text", also=convert)

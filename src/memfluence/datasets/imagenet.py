@@ -6,12 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from memfluence.datasets.dataset import Dataset
-from memfluence.datasets.folder import check_folder, list_classes, list_files
+from memfluence.datasets.folder import check_between, check_folder, list_classes, list_files
 from memfluence.datasets.images import Files, lazy_dataset
-from memfluence.datasets.spec import Source, check_between
 from memfluence.errors import DatasetError
 
-__all__ = ["SOURCE"]
+__all__ = ["load_imagenet"]
 
 _SOLUTION, _SYNSETS = "LOC_val_solution.csv", "LOC_synset_mapping.txt"  # Kaggle's names
 _LAYOUT = f"expected train/WNID/*.JPEG and val/WNID/*.JPEG (or val/*.JPEG beside {_SOLUTION})"
@@ -63,6 +62,3 @@ def _names(synsets: Path, classes: list[str]) -> list[str]:
             wnid, _, words = line.partition(" ")
             known[wnid] = words.partition(",")[0]
     return [known.get(wnid) or wnid for wnid in classes]
-
-
-SOURCE = Source("imagenet:DIR", load_imagenet, "path")

@@ -1,10 +1,10 @@
-"""Images: files as arrays of bytes, all of a dataset at once or each when it is asked for; inputs as pictures."""
+"""Images: files as arrays of bytes, all at once or each when it is asked for; inputs as people see them."""
 
 import io
 import logging
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -15,13 +15,14 @@ import numpy as np
 
 from memfluence.datasets.dataset import Dataset, from_arrays
 from memfluence.errors import DatasetError, one_line
-from memfluence.npzfiles import DEFLATE_LIMIT
 
 __all__ = [
     "Files",
     "LazyImages",
     "Picture",
+    "features",
     "lazy_dataset",
+    "one_input",
     "open_picture",
     "picture_range",
     "square_picture",
@@ -32,7 +33,6 @@ __all__ = [
 # What Pillow may decode, whatever a file is called: it would hand other formats (EPS) to programs of the machine.
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
 _SILENT = logging.NullHandler()
-_PIXELS_PER_BYTE = 8 * DEFLATE_LIMIT  # of a PNG or TIFF of one bit per pixel; other formats compress less
 
 _GREY = {"1", "L", "LA", "La"}
 _DEEP = ("I", "F")  # 16-bit, 32-bit and float pixels: no rule says what their black and white are
@@ -118,7 +118,7 @@ def square_picture(path: str, size: int, shorter: int, name: str) -> np.ndarray:
 
 
 def open_picture(path: str) -> Any:
-    """An image file, if it is of a format that is decoded here and could hold as many pixels as it claims."""
+    """An image file, if it is of a format that is decoded here."""
     from PIL import Image, UnidentifiedImageError
 
     logging.getLogger("PIL").addHandler(_SILENT)  # what it would say on stderr, it also raises
@@ -128,8 +128,6 @@ def open_picture(path: str) -> Any:
         image = Image.open(io.BytesIO(content), formats=_FORMATS)
     except UnidentifiedImageError:
         raise ValueError(f"it is none of {', '.join(_FORMATS)}") from None
-    if image.width * image.height > _PIXELS_PER_BYTE * len(content):
-        raise ValueError(f"it claims {image.width} x {image.height} pixels in {len(content)} bytes")
     return image
 
 
@@ -262,6 +260,28 @@ def lazy_dataset(
         train_ids=train[0],
         test_ids=test[0],
     )
+
+
+def one_input(inputs: Any, row: int) -> Any:
+    """One input: an array where there is any way to have one."""
+    if hasattr(inputs, "iloc"):  # pandas
+        return inputs.iloc[row]
+    if hasattr(inputs, "tocsr"):  # SciPy, whose rows come in several shapes
+        return inputs[[row]].tocoo()
+    one = inputs[row]
+    return one if isinstance(one, str) or not hasattr(one, "shape") else np.asarray(one)
+
+
+def features(one: Any) -> Iterator[tuple[str, Any]]:
+    """Names and values, in order; of a sparse row those that are not zero."""
+    if hasattr(one, "tocoo"):
+        yield from ((f"feature {column}", number) for column, number in zip(one.col, one.data))
+    elif hasattr(one, "items"):  # a row of a table, a dict
+        yield from ((str(name), value) for name, value in one.items())
+    elif isinstance(one, np.ndarray) and one.ndim:
+        yield from ((f"feature {column}", number) for column, number in enumerate(one.flat))
+    else:
+        yield "value", one
 
 
 def picture_range(inputs: Any, value_range: tuple[float, float] | None) -> tuple[float, float] | None:

@@ -18,10 +18,10 @@ and more. All values come from raw random bits by exact arithmetic, so that ever
 import numpy as np
 
 from memfluence.datasets.dataset import Dataset, from_arrays
-from memfluence.datasets.spec import Source, check_between
+from memfluence.datasets.folder import check_between
 from memfluence.seeding import generator, random_subset
 
-__all__ = ["SOURCE"]
+__all__ = ["load_longtail"]
 
 # Indices of the "data" stream: one for each thing that is drawn.
 _WORLD, _TRAIN, _TEST, _FLIPS = range(4)
@@ -104,6 +104,3 @@ def _normal(raw: np.ndarray) -> np.ndarray:
     pieces = np.ascontiguousarray(raw, dtype="<u8").view("<u2").reshape(n, columns // 3, 12)
     sums: np.ndarray = pieces.sum(axis=2, dtype=np.int64)  # (n, k), mean 6 * 65535
     return (sums - 6 * 65535) / 65536.0
-
-
-SOURCE = Source("longtail", load_longtail)

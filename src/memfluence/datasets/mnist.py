@@ -1,7 +1,6 @@
 """`mnist:DIR`: the four IDX files of MNIST and its relatives (Fashion-MNIST, KMNIST), gzipped or not."""
 
 import gzip
-import io
 import math
 import zlib
 from pathlib import Path
@@ -9,11 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from memfluence.datasets.dataset import Dataset, from_arrays
-from memfluence.datasets.spec import Source, folder_with
+from memfluence.datasets.folder import folder_with
 from memfluence.errors import DatasetError
-from memfluence.npzfiles import DEFLATE_LIMIT
 
-__all__ = ["SOURCE"]
+__all__ = ["load_mnist"]
 
 _UNSIGNED_BYTES = 0x08
 
@@ -50,36 +48,21 @@ def _find(folder: Path, stem: str, dimensions: int, name: str) -> Path:
 
 
 def _read(path: Path, dimensions: int, name: str) -> np.ndarray:
-    compressed = path.suffix == ".gz"
+    """The array behind an IDX header: two zero bytes, the type, the number of axes, then the size of each axis."""
     try:
-        bytes_on_disk = path.stat().st_size
-        with gzip.open(path) if compressed else path.open("rb") as stream:
-            return _parse(stream, dimensions, bytes_on_disk * (DEFLATE_LIMIT if compressed else 1), path, name)
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+            header, content = stream.read(4 + 4 * dimensions), bytearray(stream.read())
     except (OSError, EOFError, zlib.error) as error:
         raise DatasetError(f"{name}: {path} cannot be read ({error}); fetch the file again.") from error
-
-
-def _parse(stream: io.BufferedIOBase, dimensions: int, most_bytes: int, path: Path, name: str) -> np.ndarray:
-    """The array behind an IDX header: two zero bytes, the type, the number of axes, then the size of each axis."""
-    header = stream.read(4 + 4 * dimensions)
     if len(header) != 4 + 4 * dimensions or header[:4] != bytes((0, 0, _UNSIGNED_BYTES, dimensions)):
         raise DatasetError(
             f"{name}: {path} does not start as an IDX file of bytes with {dimensions} axes;"
             " fetch the file again, or rename it if it is another."
         )
     shape = tuple(int.from_bytes(header[at : at + 4], "big") for at in range(4, len(header), 4))
-    promised = math.prod(shape)
-    if promised + len(header) <= most_bytes:
-        content = bytearray(stream.read(promised + 1))
-        if len(content) == promised:
-            return np.ndarray(shape, np.uint8, buffer=content)
-        held = "more" if len(content) > promised else f"only {len(content)}"
-    else:
-        held = f"at most {max(0, most_bytes - len(header))}"
-    raise DatasetError(
-        f"{name}: the header of {path} claims {' x '.join(map(str, shape))} = {promised} bytes,"
-        f" but the file holds {held}; fetch the file again."
-    )
-
-
-SOURCE = Source("mnist:DIR", load_mnist, "path")
+    if math.prod(shape) != len(content):
+        raise DatasetError(
+            f"{name}: the header of {path} claims {' x '.join(map(str, shape))} = {math.prod(shape)} bytes,"
+            f" but the file holds {len(content)}; fetch the file again."
+        )
+    return np.ndarray(shape, np.uint8, buffer=content)

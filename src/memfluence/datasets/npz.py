@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from memfluence.datasets.dataset import Dataset, from_arrays
-from memfluence.datasets.spec import Source, require_file
+from memfluence.datasets.folder import require_file
 from memfluence.errors import DatasetError
 from memfluence.npzfiles import open_npz
 
-__all__ = ["SOURCE"]
+__all__ = ["load_npz"]
 
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
 
@@ -42,6 +42,3 @@ def _two_numbers(text: str, name: str) -> tuple[float, float]:
             f"{name}: the option 'range' must be the lowest and the highest value, as 0,16; got {text!r}."
         ) from None
     return low, high
-
-
-SOURCE = Source("npz:FILE", load_npz, "path")

@@ -1,7 +1,8 @@
-"""The text that names a dataset: `scheme`, `scheme:place`, and options as in `longtail?n_train=60&flip=0.1`."""
+"""Datasets by name: `scheme`, `scheme:place`, and options as in `longtail?n_train=60&flip=0.1`."""
 
 import difflib
 import inspect
+import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -10,27 +11,19 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_type_hints
 from urllib.parse import quote, unquote
 
-from memfluence.datasets.dataset import Dataset
+from memfluence.datasets.cifar import load_cifar10, load_cifar100
+from memfluence.datasets.csv import load_csv
+from memfluence.datasets.dataset import Dataset, from_arrays
+from memfluence.datasets.digits import load_digits
+from memfluence.datasets.folder import load_folder
+from memfluence.datasets.huggingface import convert, is_local, load_huggingface
+from memfluence.datasets.imagenet import load_imagenet
+from memfluence.datasets.longtail import load_longtail
+from memfluence.datasets.mnist import load_mnist
+from memfluence.datasets.npz import load_npz
 from memfluence.errors import DatasetError, shortened
 
-__all__ = [
-    "Source",
-    "absolute",
-    "check_between",
-    "check_lengths",
-    "close_match",
-    "folder_with",
-    "parse_options",
-    "portable_name",
-    "require_file",
-    "short_name",
-    "split_spec",
-    "true_or_false",
-    "with_options",
-]
-
-
-_LONGEST, _LONGEST_PART = 4096, 300  # letters of a path, and bytes of one name in it with its scheme
+__all__ = ["as_dataset", "load", "portable_name", "short_name"]
 
 
 @dataclass(frozen=True)
@@ -51,11 +44,74 @@ class Source:
             for name, parameter in inspect.signature(function).parameters.items():
                 if parameter.kind is parameter.KEYWORD_ONLY:
                     kind = next(one for one in (get_args(hints[name]) or (hints[name],)) if one is not NoneType)
-                    found[name] = true_or_false if kind is bool else kind
+                    found[name] = _true_or_false if kind is bool else kind
         return found
 
 
-def split_spec(spec: str) -> tuple[str, str, dict[str, str]]:
+_SOURCES = {
+    source.form.partition(":")[0]: source
+    for source in (
+        Source("digits", load_digits),
+        Source("longtail", load_longtail),
+        Source("csv:FILE", load_csv, "path"),
+        Source("npz:FILE", load_npz, "path"),
+        Source("mnist:DIR", load_mnist, "path"),
+        Source("cifar10:DIR", load_cifar10, "path"),
+        Source("cifar100:DIR", load_cifar100, "path"),
+        Source("folder:DIR", load_folder, "path"),
+        Source("imagenet:DIR", load_imagenet, "path"),
+        Source("hf:NAME", load_huggingface, "text", also=convert),
+    )
+}
+
+
+def load(spec: str, **options: Any) -> Dataset:
+    """The dataset that a text names: `digits`, `longtail`, `csv:FILE`, `npz:FILE`, `mnist:DIR`, `cifar10:DIR`,
+    `cifar100:DIR`, `folder:DIR`, `imagenet:DIR` or `hf:NAME`.
+
+    Options stand in the text (`longtail?n_train=60&flip=0.1`) or are given by keyword. `Dataset.name` is the
+    text with all options and with absolute paths: it alone loads the same data again.
+    """
+    scheme, place, texts = _split(spec)
+    source = _SOURCES.get(scheme)
+    if source is None:
+        raise _unknown(spec, scheme)
+    if source.place == "none" and place:
+        raise DatasetError(f"{spec}: {scheme} takes no path; write {source.form!r}.")
+    if source.place != "none" and not place:
+        raise DatasetError(f"{spec!r} does not say where the data are; write it as {source.form!r}.")
+    if twice := sorted(texts.keys() & options.keys()):
+        raise DatasetError(f"{spec}: the option {twice[0]!r} is given in the name and by keyword; give it once.")
+    texts |= {key: str(value) for key, value in options.items()}
+    parsed = _parsed(texts, source, spec)
+
+    if source.place == "none":
+        return source.load(_joined(scheme, texts), **parsed)
+    try:
+        if source.place == "path" or is_local(place):
+            place = str(Path(os.path.expanduser(place)).resolve())  # noqa: PTH111 it lets ~nobody stand
+        name = _joined(f"{scheme}:{place}", texts)
+        return source.load(Path(place) if source.place == "path" else place, name, **parsed)
+    except OSError as error:  # a folder that may not be read, a name longer than any path
+        raise DatasetError(f"{shortened(spec)} cannot be read ({error.strerror}); name a file or folder.") from error
+
+
+def as_dataset(data: Any) -> Dataset:
+    """A `Dataset` from a `Dataset`, a text for `load`, or the tuple (x_train, y_train, x_test, y_test)."""
+    if isinstance(data, Dataset):
+        return data
+    if isinstance(data, str):
+        return load(data)
+    if isinstance(data, tuple | list) and len(data) == 4:
+        return from_arrays(*data)
+    got = f"a {type(data).__name__} of {len(data)}" if isinstance(data, tuple | list) else type(data).__name__
+    raise DatasetError(
+        "data must be a dataset's name (like 'digits' or 'npz:FILE'), a Dataset, or the tuple"
+        f" (x_train, y_train, x_test, y_test); got {got}."
+    )
+
+
+def _split(spec: str) -> tuple[str, str, dict[str, str]]:
     """(scheme, place, options as text). A place that holds a "?" needs one more at the end of the spec."""
     head, mark, query = spec.rpartition("?")
     if not mark:
@@ -75,82 +131,49 @@ def split_spec(spec: str) -> tuple[str, str, dict[str, str]]:
     return scheme, place, options
 
 
-def parse_options(options: Mapping[str, str], source: Source, spec: str) -> dict[str, Any]:
+def _parsed(options: Mapping[str, str], source: Source, spec: str) -> dict[str, Any]:
     """Options as the loader's types."""
     parsed = {}
     for key, text in options.items():
         if key not in source.options:
             known = ", ".join(source.options) or "none"
             raise DatasetError(
-                f"{spec}: {source.form} has no option {key!r}{close_match(key, source.options)}; its options: {known}."
+                f"{spec}: {source.form} has no option {key!r}{_close_match(key, source.options)}; its options: {known}."
             )
         kind = source.options[key]
         try:
             parsed[key] = kind(text)
         except ValueError:
-            expected = {int: "an integer", float: "a number", true_or_false: "true or false"}.get(kind, "a text")
+            expected = {int: "an integer", float: "a number", _true_or_false: "true or false"}.get(kind, "a text")
             raise DatasetError(f"{spec}: the option {key!r} must be {expected}; got {text!r}.") from None
     return parsed
 
 
-def true_or_false(text: str) -> bool:
+def _true_or_false(text: str) -> bool:
     """An option that is on or off; a ValueError where the text says neither."""
     if text.lower() not in ("true", "false"):
         raise ValueError(text)
     return text.lower() == "true"
 
 
-def with_options(head: str, options: Mapping[str, str]) -> str:
-    """The spec that `split_spec` takes apart again."""
+def _joined(head: str, options: Mapping[str, str]) -> str:
+    """The spec that `_split` takes apart again."""
     query = "&".join(f"{key}={quote(value, safe='/:,')}" for key, value in options.items())
     return f"{head}?{query}" if query or "?" in head else head
 
 
-def check_lengths(spec: str) -> None:
-    """Refuse a text that no file system can have a file or folder of, before one is asked."""
-    longest = max(len(part.encode(errors="replace")) for part in spec.partition("?")[0].split("/"))
-    if len(spec) > _LONGEST or longest > _LONGEST_PART:
-        raise DatasetError(f"{shortened(spec)} is longer than any path; name a dataset, or a file or folder of data.")
+def _unknown(spec: str, scheme: str) -> DatasetError:
+    known = ", ".join(source.form for source in _SOURCES.values())
+    if spec.endswith((".npz", ".csv")):
+        hint = f" (did you mean '{spec[-3:]}:{spec}'?)"
+    elif os.path.isdir(os.path.expanduser(spec)):  # noqa: PTH111, PTH112 any text may be asked about
+        hint = f" (did you mean 'folder:{spec}'?)"
+    else:
+        hint = _close_match(scheme.lower(), _SOURCES)
+    return DatasetError(f"{shortened(spec, 300)} is not a dataset{hint}; the datasets are {known}.")
 
 
-def absolute(place: str) -> Path:
-    """A path that means the same from every working directory."""
-    try:
-        return Path(place).expanduser().resolve()
-    except RuntimeError:  # of pathlib: ~nobody
-        raise DatasetError(
-            f"{place} is in the home directory of a user who is not known; write out the path."
-        ) from None
-
-
-def check_between(name: str, option: str, value: float, low: float, high: float) -> None:
-    """Refuse an option outside [low, high]."""
-    if not low <= value <= high:
-        raise DatasetError(f"{name}: the option {option!r} must be between {low} and {high}; got {value}.")
-
-
-def require_file(path: Path, name: str) -> Path:
-    """The path itself if it is a file; otherwise the `DatasetError` that a user needs."""
-    if path.is_file():
-        return path
-    found = "is a folder, not a file" if path.is_dir() else "does not exist"
-    raise DatasetError(f"{name}: {path} {found}; give the path of the data file.")
-
-
-def folder_with(file_names: tuple[str, ...], folder: Path, inside: tuple[str, ...], name: str) -> Path:
-    """The folder itself, or the one of its known subfolders, that holds any of the files."""
-    if not folder.is_dir():
-        found = "is a file, not a folder" if folder.exists() else "does not exist"
-        raise DatasetError(f"{name}: {folder} {found}; give the folder that holds {file_names[0]}.")
-    for candidate in (folder, *(folder / part for part in inside)):
-        if any((candidate / file_name).is_file() for file_name in file_names):
-            return candidate
-    raise DatasetError(
-        f"{name}: {folder} holds no {file_names[0]}; give the folder with the files as they are distributed."
-    )
-
-
-def close_match(given: str, known: Collection[str]) -> str:
+def _close_match(given: str, known: Collection[str]) -> str:
     """' (did you mean ...?)', or nothing."""
     matches = difflib.get_close_matches(given, list(known), n=1, cutoff=0.5)
     return f" (did you mean {matches[0]!r}?)" if matches else ""
