@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from engines.commands import DATA, LEARNER, memfluence, scores_of
-from memfluence.training.sharding import COUNT
+from memfluence.training.options import COUNT
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 SCRIPTS = sorted(DEPLOY.glob("*.sh"))

@@ -3,7 +3,7 @@
 import pytest
 
 from memfluence.errors import InputError
-from memfluence.training.sharding import parse_shard, shard_of_job
+from memfluence.training.options import parse_shard, shard_of_job
 
 SLURM = {"SLURM_ARRAY_TASK_MIN": "0", "SLURM_ARRAY_TASK_MAX": "9", "SLURM_ARRAY_TASK_COUNT": "10"}
 SLURM |= {"SLURM_ARRAY_TASK_STEP": "1"}
@@ -68,7 +68,7 @@ def test_what_is_not_clear_is_one_sentence(name: str) -> None:
     with pytest.raises(InputError) as caught:
         shard_of_job(environment)
     assert words in str(caught.value)
-    assert "--shard i/N" in str(caught.value)
+    assert "`shard='i/N'`" in str(caught.value)
 
 
 def test_the_parts_of_an_array_are_all_different_and_all_there() -> None:
@@ -84,4 +84,3 @@ def test_auto_reads_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MEMFLUENCE_SHARDS", "3")
     assert parse_shard("auto") == (2, 3)
     assert parse_shard("1/3") == parse_shard((1, 3)) == (1, 3)
-    assert parse_shard(None) is None

@@ -39,8 +39,7 @@ from memfluence.errors import (
 from memfluence.learners import Learner
 from memfluence.records import EXTRA_COLUMNS, canonical_json
 from memfluence.store import Location, RunInfo, TrialStore, locate, remember_data, segment_columns
-from memfluence.training.options import RunOptions
-from memfluence.training.sharding import parse_shard
+from memfluence.training.options import RunOptions, parse_shard
 
 __all__ = ["Campaign", "checked_integer", "failed_trials", "listener_of", "prepare"]
 
@@ -144,7 +143,7 @@ def prepare(options: RunOptions, *, known_by: int | None = None) -> Campaign:
         checked_integer("workers", options.workers, 1)
     _check_seconds("checkpoint_every", options.checkpoint_every)
     engine = choose(options.engine, options.workers, address=options.address, gpus=options.gpus_per_worker)
-    shard = parse_shard(options.shard)
+    shard = None if options.shard is None else parse_shard(options.shard)
     data = as_dataset(options.dataset)
     learner = learners.resolve(options.learner, options.settings)
     groups = None

@@ -7,6 +7,8 @@ and messages name an option as Python does, `keep` or `engine='ray'`; the comman
 
 import inspect
 import operator
+import os
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import wraps
@@ -25,9 +27,11 @@ __all__ = [
     "RunOptions",
     "TrialOptions",
     "option",
+    "parse_shard",
     "run_options",
     "same_as",
     "settings_of",
+    "shard_of_job",
     "taking",
 ]
 
@@ -216,3 +220,96 @@ def taking(options: Callable[P, T]) -> Callable[[Callable[[T], R]], Callable[P, 
         return taken
 
     return decorate
+
+
+# ---- the part of a run that a process is to do
+
+COUNT = "MEMFLUENCE_SHARDS"  # how many parts, where the scheduler does not say
+
+
+@dataclass(frozen=True)
+class _Scheduler:
+    """The variables in which a scheduler tells a task its part of the whole: a number, and a count or a range."""
+
+    name: str
+    index: str  # number of this task
+    base: int = 0  # number of the first task of all
+    count: str = ""  # how many tasks there are
+    range: tuple[str, ...] = ()  # numbers of the first and the last task, and the step between them
+
+
+SCHEDULERS = (
+    _Scheduler(
+        "Slurm array",
+        "SLURM_ARRAY_TASK_ID",
+        count="SLURM_ARRAY_TASK_COUNT",
+        range=("SLURM_ARRAY_TASK_MIN", "SLURM_ARRAY_TASK_MAX", "SLURM_ARRAY_TASK_STEP"),
+    ),
+    _Scheduler("Grid Engine array", "SGE_TASK_ID", 1, range=("SGE_TASK_FIRST", "SGE_TASK_LAST", "SGE_TASK_STEPSIZE")),
+    _Scheduler("LSF array", "LSB_JOBINDEX", 1, range=("", "LSB_JOBINDEX_END", "LSB_JOBINDEX_STEP")),
+    _Scheduler("PBS array", "PBS_ARRAY_INDEX"),
+    _Scheduler("Kubernetes indexed Job", "JOB_COMPLETION_INDEX"),
+    _Scheduler("GNU parallel", "PARALLEL_SEQ", 1),
+    _Scheduler("Open MPI", "OMPI_COMM_WORLD_RANK", count="OMPI_COMM_WORLD_SIZE"),
+    _Scheduler("torchrun", "RANK", count="WORLD_SIZE"),
+)
+_NOT_OF_AN_ARRAY = {"SGE_TASK_ID": "undefined", "LSB_JOBINDEX": "0"}  # they are set in every job
+
+
+def parse_shard(shard: str | tuple[int, int]) -> tuple[int, int]:
+    """'i/N' (or the pair) -> (i, N) with 0 <= i < N; 'auto' takes it from the environment."""
+    if shard == "auto":
+        return shard_of_job(os.environ)
+    match = re.fullmatch("([0-9]+)/([0-9]+)", "/".join(map(str, shard)) if isinstance(shard, tuple) else shard)
+    if not match or not int(match[1]) < int(match[2]):
+        raise InputError(
+            f"The `shard` parameter must read i/N with 0 <= i < N, such as 0/3, or auto. Got {shard!r} instead."
+        )
+    return int(match[1]), int(match[2])
+
+
+def shard_of_job(environment: Mapping[str, str]) -> tuple[int, int]:
+    """(i, N) of the job array that this process belongs to; exactly one scheduler must have left its variables."""
+    found = [one for one in SCHEDULERS if environment.get(one.index, "") not in ("", _NOT_OF_AN_ARRAY.get(one.index))]
+    if not found:
+        known = ", ".join(one.index for one in SCHEDULERS)
+        raise InputError(f"`shard='auto'` found no job array ({known} are not set); give `shard='i/N'`.")
+    if len(found) > 1:
+        names = ", ".join(f"{one.index} ({one.name})" for one in found)
+        raise InputError(f"`shard='auto'` found the variables of several schedulers: {names}; give `shard='i/N'`.")
+    return _part(found[0], environment)
+
+
+def _part(job: _Scheduler, environment: Mapping[str, str]) -> tuple[int, int]:
+    """With `COUNT` set, tasks are numbered from `base` on, so that some of them can be submitted again."""
+
+    def number(name: str) -> int:
+        value = environment.get(name, "")
+        if not re.fullmatch("[0-9]+", value):
+            raise InputError(
+                f"`shard='auto'` needs a number in {name} ({job.name}), which"
+                f" {f'is {value!r}' if value else 'is not set'}; set it, or give `shard='i/N'`."
+            )
+        return int(value)
+
+    index, step = number(job.index) - job.base, 1
+    if environment.get(COUNT) or not (job.count or job.range):
+        count = number(COUNT)
+    elif job.range:
+        first = number(job.range[0]) if job.range[0] else job.base
+        step = max(1, number(job.range[2]))
+        count = (number(job.range[1]) - first) // step + 1
+        index = number(job.index) - first
+        if job.count and number(job.count) != count:
+            raise InputError(
+                f"`shard='auto'` needs an array without gaps, and this {job.name} has {number(job.count)} of {count}"
+                f" tasks; set {COUNT} to the number of parts of the whole run, or give `shard='i/N'`."
+            )
+    else:
+        count = number(job.count)
+    if index < 0 or index % step or not index // step < count:
+        raise InputError(
+            f"`shard='auto'` cannot place task {environment[job.index]} of the {job.name} among {count} part(s); check"
+            " the array's range, or give `shard='i/N'`."
+        )
+    return index // step, count
