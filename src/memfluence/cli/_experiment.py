@@ -25,7 +25,6 @@ from memfluence.cli._terminal import (
     parameter,
     read,
     say,
-    settings,
     stdout_to_stderr,
     table,
     typed_fields,
@@ -33,6 +32,7 @@ from memfluence.cli._terminal import (
 from memfluence.errors import InputError
 from memfluence.experiments import EXPERIMENTS, named
 from memfluence.experiments.reproduce import reproduce as redo
+from memfluence.training.options import settings_of
 
 __all__ = ["Experiments", "reproduce"]
 
@@ -172,7 +172,7 @@ def _off(given: bool) -> bool:
 
 
 def _settings(pairs: list[str] | None) -> dict[str, str] | None:
-    return settings(pairs) or None
+    return settings_of(pairs) or None
 
 
 def _listed(flag: str, kind: Any, text: str) -> list[Any]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from memfluence.errors import InputError, one_line
-from memfluence.training.options import RunOptions, names, settings_of
+from memfluence.training.options import RunOptions, names
 
 if TYPE_CHECKING:
     from memfluence.runs import Table
@@ -51,7 +51,6 @@ __all__ = [
     "parameter",
     "read",
     "say",
-    "settings",
     "show",
     "size",
     "stdout_to_stderr",
@@ -215,11 +214,6 @@ def parameter(one: "Field[Any]") -> Parameter:
 def read(one: "Field[Any]", typed: Any) -> Any:
     """The value of what was typed for a field; None if nothing was."""
     return one.metadata["read"](typed) if one.metadata["read"] and typed is not None else typed
-
-
-def settings(pairs: list[str] | None) -> dict[str, str]:
-    """['epochs=30'] -> {'epochs': '30'}."""
-    return settings_of(pairs or ())
 
 
 # Line breaks, escape sequences and overrides of the direction: a name must not move the cursor or turn a row around.

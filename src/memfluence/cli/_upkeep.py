@@ -13,9 +13,9 @@ from memfluence.cli._terminal import (
     SetOption,
     as_json,
     say,
-    settings,
     stdout_to_stderr,
 )
+from memfluence.training.options import settings_of
 
 __all__ = ["compact", "merge", "repair", "verify"]
 
@@ -47,7 +47,7 @@ def verify(
 
     with stdout_to_stderr():  # what learners print is not our output
         found = check(
-            run, sample=sample, seed=seed, dataset=data, learner=learner, settings=settings(set_), device=device
+            run, sample=sample, seed=seed, dataset=data, learner=learner, settings=settings_of(set_), device=device
         )
     if json:
         as_json(found.to_json())

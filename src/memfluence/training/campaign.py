@@ -9,24 +9,12 @@ A run that is there already goes on with what it misses.
 import json
 import math
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from memfluence import designs, learners
+from memfluence import designs, engines, learners
 from memfluence.datasets import Dataset, as_dataset, portable_name
-from memfluence.designs import Design
-from memfluence.engines import (
-    Group,
-    Work,
-    choose,
-    execute,
-    gpus_and_device,
-    groups_of,
-    installed_versions,
-    uninterrupted,
-)
 from memfluence.engines.progress import Progress, ProgressListener, Silent
 from memfluence.errors import (
     DeadlineReached,
@@ -36,12 +24,11 @@ from memfluence.errors import (
     MemfluenceWarning,
     TrialsFailedError,
 )
-from memfluence.learners import Learner
 from memfluence.records import EXTRA_COLUMNS, canonical_json
 from memfluence.store import Location, RunInfo, TrialStore, locate, remember_data, segment_columns
 from memfluence.training.options import RunOptions, parse_shard
 
-__all__ = ["Campaign", "checked_integer", "failed_trials", "listener_of", "prepare"]
+__all__ = ["Campaign", "failed_trials", "listener_of", "prepare"]
 
 DEFAULT_TRIALS = 2000  # the paper's number for ImageNet; standard errors of about 0.025 at worst with keep 0.7
 DEFAULT_KEEP = 0.7  # the paper's
@@ -54,8 +41,8 @@ class Campaign:
 
     options: RunOptions
     dataset: Dataset
-    learner: Learner
-    design: Design
+    learner: learners.Learner
+    design: designs.Design
     info: RunInfo
     out: Location
     engine: str
@@ -67,23 +54,26 @@ class Campaign:
         """Run what is missing into the run's directory, which may hold part of it already."""
         for note in self.dataset.notes:
             _note(note)
-        store = self._store()
-        pending, done = _pending(store, self.info.trials, self.shard, self.options.retry_failed)
-        listener = listener_of(self.options.progress)
+        store, options = self._store(), self.options
+        pending, done = _pending(store, self.info.trials, self.shard, options.retry_failed)
+        there, every = store.info, float(options.checkpoint_every)
+        of = self.dataset, self.learner, self.design, store.path
+        work = engines.Work(*of, there.identity, there.group_size, there.record, self.device, every)
+        listener = listener_of(options.progress)
         listener.start(total=done + sum(len(group.wanted) for group in pending), done=done)
         try:
-            execute(
+            engines.execute(
                 self.engine,
-                self._work(store),
+                work,
                 pending,
                 listener.event,
-                workers=self.options.workers,
-                address=self.options.address,
-                gpus_per_worker=self.options.gpus_per_worker,
-                deadline=self.options.deadline,
+                workers=options.workers,
+                address=options.address,
+                gpus_per_worker=options.gpus_per_worker,
+                deadline=options.deadline,
             )
         except (KeyboardInterrupt, DeadlineReached) as end:
-            with uninterrupted():
+            with engines.uninterrupted():
                 listener.stop()
                 saved = f"{self._saved(store)}; run the same command to go on."
             if isinstance(end, DeadlineReached):
@@ -95,36 +85,24 @@ class Campaign:
         return store
 
     def _store(self) -> TrialStore:
+        """The run's store, new or there already. What differs from it and does not matter to results is said."""
         data = self.dataset
-        store = TrialStore.create(
-            self.out,
-            self.info,
-            data.y_train,
-            data.y_test,
-            data.train_ids,
-            data.test_ids,
-            None if self.groups is None else (self.groups.codes, self.groups.names),
-            learners.up_to_date(self.learner),
-        )
+        groups = None if self.groups is None else (self.groups.codes, self.groups.names)
+        examples = data.y_train, data.y_test, data.train_ids, data.test_ids
+        store = TrialStore.create(self.out, self.info, *examples, groups, learners.up_to_date(self.learner))
         if data.name != portable_name(data.name):
             remember_data(data.fingerprint, data.name)
         store.clean()
-        _note_other_versions(store.info.versions, self.info.versions)
-        _note_other_groups(store.info.group_size, self.info.group_size)
+        there, here = store.info.versions, self.info.versions
+        shared = sorted(set(there) & set(here) - {"memfluence"})
+        if changed := [f"{name} {there[name]}" for name in shared if there[name] != here[name]]:
+            _note(f"The run was made with {', '.join(changed)}; trials made now may differ from it in rounding.")
+        if store.info.group_size != self.info.group_size:  # how many are trained at once changes rounding
+            _note(
+                f"The run was begun with groups of {store.info.group_size} trial(s) trained at once and keeps them;"
+                f" groups of {self.info.group_size} need another directory (`out`)."
+            )
         return store
-
-    def _work(self, store: TrialStore) -> Work:
-        return Work(
-            self.dataset,
-            self.learner,
-            self.design,
-            store.path,
-            store.info.identity,
-            store.info.group_size,
-            store.info.record,
-            self.device,
-            float(self.options.checkpoint_every),
-        )
 
     def _saved(self, store: TrialStore) -> str:
         saved = store.scan().numbers.tolist()
@@ -135,14 +113,14 @@ class Campaign:
 
 def prepare(options: RunOptions, *, known_by: int | None = None) -> Campaign:
     """Check everything that can be checked without training. `known_by`: see `designs.make`."""
-    wanted = None if options.trials is None else checked_integer("trials", options.trials, 1, MOST_TRIALS)
+    wanted = None if options.trials is None else _checked_integer("trials", options.trials, 1, MOST_TRIALS)
     if options.keep is not None and (name := (options.design or "").partition(":")[0]) in ("explicit", "uniform"):
         has = "masks" if name == "explicit" else "sizes of subsets"
         raise DesignError(f"The {name} design has its {has} already; leave out `keep`.")
     if options.workers is not None:
-        checked_integer("workers", options.workers, 1)
+        _checked_integer("workers", options.workers, 1)
     _check_seconds("checkpoint_every", options.checkpoint_every)
-    engine = choose(options.engine, options.workers, address=options.address, gpus=options.gpus_per_worker)
+    engine = engines.choose(options.engine, options.workers, address=options.address, gpus=options.gpus_per_worker)
     shard = None if options.shard is None else parse_shard(options.shard)
     data = as_dataset(options.dataset)
     learner = learners.resolve(options.learner, options.settings)
@@ -154,14 +132,14 @@ def prepare(options: RunOptions, *, known_by: int | None = None) -> Campaign:
         options.design or designs.usual(groups, keep),
         n_train=data.n_train,
         keep=keep,
-        seed=checked_integer("seed", options.seed, 0, 2**63 - 1),
+        seed=_checked_integer("seed", options.seed, 0, 2**63 - 1),
         masks=options.masks,
         known_by=known_by,
         groups=groups,
     )
     if design.limit is not None and wanted is not None and wanted > design.limit:
         raise DesignError(f"The explicit design has {design.limit} masks. Got trials={wanted} instead.")
-    record = (options.record,) if isinstance(options.record, str) else tuple(options.record)
+    record = tuple(sorted({options.record} if isinstance(options.record, str) else set(options.record)))
     if unknown := sorted(set(record) - set(EXTRA_COLUMNS)):
         raise InputError(f"There is nothing called {unknown[0]!r} to record; choose from {', '.join(EXTRA_COLUMNS)}.")
     device = _checked_device(options.device, engine, options.gpus_per_worker)
@@ -180,9 +158,9 @@ def prepare(options: RunOptions, *, known_by: int | None = None) -> Campaign:
         trials=wanted or design.limit or DEFAULT_TRIALS,
         group_size=learner.group_size(data, device),
         repeats=design.repeats,
-        record=tuple(sorted(set(record))),
-        columns=segment_columns(tuple(sorted(set(record)))),
-        versions=installed_versions(),
+        record=record,
+        columns=segment_columns(record),
+        versions=engines.installed_versions(),
     )
     out = _run_directory(options.out, data, learner)
     return Campaign(options, data, learner, design, info, out, engine, device, shard, groups)
@@ -191,8 +169,7 @@ def prepare(options: RunOptions, *, known_by: int | None = None) -> Campaign:
 def failed_trials(store: TrialStore) -> TrialsFailedError | None:
     """An error about the trials that failed, to be raised or shown; None where there are none."""
     stored = store.scan().numbers.tolist()
-    failures = store.failures(stored)
-    if not failures:
+    if not (failures := store.failures(stored)):
         return None
     number, failure = next(iter(failures.items()))
     what = f"{len(failures)} trial(s) failed (trial {number}: {failure.summary})"
@@ -224,25 +201,9 @@ def _note(message: str) -> None:
     warnings.warn(message, MemfluenceWarning, stacklevel=4)
 
 
-def _note_other_versions(there: Mapping[str, str], here: Mapping[str, str]) -> None:
-    """Trials made with other versions may differ in rounding: allowed, and said."""
-    shared = sorted(set(there) & set(here) - {"memfluence"})
-    if changed := [f"{name} {there[name]}" for name in shared if there[name] != here[name]]:
-        _note(f"The run was made with {', '.join(changed)}; trials made now may differ from it in rounding.")
-
-
-def _note_other_groups(there: int, here: int) -> None:
-    """How many trials are trained at once is fixed in a run, because it changes rounding."""
-    if there != here:
-        _note(
-            f"The run was begun with groups of {there} trial(s) trained at once and keeps them; groups of {here} need"
-            " another directory (`out`)."
-        )
-
-
 def _pending(
     store: TrialStore, trials: int, shard: tuple[int, int] | None, retry_failed: bool
-) -> tuple[list[Group], int]:
+) -> tuple[list[engines.Group], int]:
     """Groups still to run (of this shard) and how many of its trials are done; damaged segments are set aside."""
     scan = store.scan()
     for damage in scan.damaged:
@@ -252,23 +213,20 @@ def _pending(
     store.checkpoints().remove(done)  # of a process that was killed just after it had stored them
     failed = set(store.failures(done))
     wanted = (failed if retry_failed else set(range(trials)) - failed) - done
-    groups = groups_of((trial for trial in wanted if trial < trials), store.info.group_size)
-    finished = groups_of((trial for trial in done if trial < trials), store.info.group_size)
-    if shard is not None:
-        part, parts = shard
-        groups = [group for group in groups if group.number % parts == part]
-        finished = [group for group in finished if group.number % parts == part]
-    return groups, sum(len(group.wanted) for group in finished)
+    part, parts = shard or (0, 1)
+    pending, finished = (
+        [one for one in engines.groups_of(some, store.info.group_size) if one.number % parts == part]
+        for some in ((trial for trial in wanted if trial < trials), (trial for trial in done if trial < trials))
+    )
+    return pending, sum(len(group.wanted) for group in finished)
 
 
-def checked_integer(name: str, value: Any, least: int, most: int | None = None) -> int:
+def _checked_integer(name: str, value: Any, least: int, most: int | None = None) -> int:
     """The value as an int, or an error that names the parameter."""
-    bounds = f">= {least}" if most is None else f"in [{least}, {most}]"
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    number = None if isinstance(value, bool) or not hasattr(value, "__index__") else int(value)
+    if number is None or number < least or (most is not None and number > most):
+        bounds = f">= {least}" if most is None else f"in [{least}, {most}]"
         raise InputError(f"The `{name}` parameter must be an integer {bounds}. Got {value!r} instead.")
-    number = int(value)
-    if number < least or (most is not None and number > most):
-        raise InputError(f"The `{name}` parameter must be an integer {bounds}. Got {number} instead.")
     return number
 
 
@@ -281,7 +239,7 @@ def _checked_device(device: str, engine: str, gpus_per_worker: float | None) -> 
     if device not in ("auto", "cpu", "cuda"):
         raise InputError(f"The `device` parameter must be 'auto', 'cpu' or 'cuda'. Got {device!r} instead.")
     if engine == "ray":  # this machine need not have the device
-        return gpus_and_device(device, gpus_per_worker)[1]
+        return engines.gpus_and_device(device, gpus_per_worker)[1]
     if device == "cuda":
         import torch
 
@@ -290,7 +248,7 @@ def _checked_device(device: str, engine: str, gpus_per_worker: float | None) -> 
     return device
 
 
-def _run_directory(out: str | Path | None, dataset: Dataset, learner: Learner) -> Location:
+def _run_directory(out: str | Path | None, dataset: Dataset, learner: learners.Learner) -> Location:
     if out is not None:
         return locate(out)
     short = "".join(c if c.isalnum() else "-" for c in dataset.name.partition("?")[0]).strip("-")

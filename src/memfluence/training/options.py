@@ -81,10 +81,10 @@ def names(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def settings_of(pairs: Iterable[str]) -> dict[str, str]:
+def settings_of(pairs: Iterable[str] | None) -> dict[str, str]:
     """['epochs=30'] -> {'epochs': '30'}."""
     found = {}
-    for pair in pairs:
+    for pair in pairs or ():
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise InputError(f"Settings read NAME=VALUE, such as epochs=30. Got {pair!r} instead.")
@@ -143,10 +143,7 @@ class MachineOptions:
     """What a machine gives to the trials."""
 
     workers: int | None = option(
-        None,
-        "Worker processes, or tasks on the cluster at a time.",
-        text=int,
-        shown="1; ray: as the cluster has room",
+        None, "Worker processes, or tasks on the cluster at a time.", text=int, shown="1; ray: as the cluster has room"
     )
     device: str = option("auto", "auto, cpu or cuda.")
 
