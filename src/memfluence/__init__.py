@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from memfluence.exchange import compare, export_for, export_published, export_trials, import_trials
     from memfluence.experiments.doing import experiment
     from memfluence.experiments.reproduce import reproduce
-    from memfluence.learners.networks import network
+    from memfluence.learners.network import network
     from memfluence.runs import Run
     from memfluence.runs import open_run as open
     from memfluence.runs.making import run
@@ -78,7 +78,7 @@ _HOMES = {
     "import_trials": "exchange",
     "judge": "runs.values",
     "merge": "store.upkeep",
-    "network": "learners.networks",
+    "network": "learners.network",
     "open": "runs",
     "plan": "training.planning",
     "profile": "runs.values",

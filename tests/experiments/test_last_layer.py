@@ -44,7 +44,7 @@ def test_an_mlps_representation_goes_through_its_last_layer_to_its_scores() -> N
     alone = next(iter(learner.train(data, [trial], record=("margin",), device="cpu")))
     assert np.array_equal(found.outcome.test_correct, alone.test_correct)  # type: ignore[union-attr]
     # The product with the last layer gives the scores back.
-    from memfluence.learners.nets.features import load_features
+    from memfluence.learners.nets.batched_mlp import load_features
 
     features = load_features(data, torch.device("cpu"))
     with torch.inference_mode():

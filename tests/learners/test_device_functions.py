@@ -20,8 +20,8 @@ import memfluence as mf
 from memfluence.datasets import Dataset, from_arrays
 from memfluence.errors import LearnerError
 from memfluence.learners import FunctionLearner
-from memfluence.learners.nets import features
-from memfluence.learners.nets.features import DeviceData
+from memfluence.learners.nets import device as device_module
+from memfluence.learners.nets.device import DeviceData
 from memfluence.records import Failure
 
 CALLS: list[dict[str, Any]] = []
@@ -84,7 +84,7 @@ def test_what_is_no_tensor_is_refused() -> None:
 
 
 def test_a_module_is_asked_in_eval_mode_without_gradients_and_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(features, "_ASKED_AT_ONCE", 9)
+    monkeypatch.setattr(device_module, "_ASKED_AT_ONCE", 9)
     asked: list[tuple[torch.Tensor, bool, bool]] = []
 
     class Model(nn.Module):

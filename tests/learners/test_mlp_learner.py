@@ -202,11 +202,11 @@ def test_margin_and_logit_are_those_of_the_softmax() -> None:
 
 
 def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from memfluence.learners.nets import features
+    from memfluence.learners.nets import batched_mlp as batched_mlp_module
 
     settings, data, trials = MLP(hidden=(16,), epochs=3, batch=8), clouds(), random_trials([28])
     whole = batched_scores(settings, data, trials)[0]
-    monkeypatch.setattr(features, "_ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(batched_mlp_module, "_ROWS_AT_ONCE", 7)
     np.testing.assert_allclose(batched_scores(settings, data, trials)[0], whole, rtol=1e-5, atol=1e-5)
 
 

@@ -27,8 +27,7 @@ from memfluence.learners import resolve
 from memfluence.learners.nets.trainer import Trainer
 from memfluence.learners.nets.watch import Watch
 from memfluence.learners.network import Network
-from memfluence.learners.recipes import LEARNER_PRESETS, PRESETS, Recipe, named_recipe
-from memfluence.learners.schedules import rates
+from memfluence.learners.recipes import LEARNER_PRESETS, PRESETS, Recipe, named_recipe, rates
 from memfluence.records import Failure, Trial
 from memfluence.seeding import integer_seed
 

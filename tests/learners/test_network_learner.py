@@ -25,8 +25,7 @@ from memfluence.learners.nets.fresh_models import full_precision_head
 from memfluence.learners.nets.images import load_images
 from memfluence.learners.nets.trainer import Trainer
 from memfluence.learners.network import Network
-from memfluence.learners.recipes import LEARNER_PRESETS, PRESETS, Recipe
-from memfluence.learners.schedules import rates
+from memfluence.learners.recipes import LEARNER_PRESETS, PRESETS, Recipe, rates
 from memfluence.records import Failure, Outcome, Trial
 from memfluence.seeding import integer_seed
 

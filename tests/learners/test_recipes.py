@@ -172,7 +172,7 @@ def test_fewer_epochs_than_milestones_say_so() -> None:
 
 
 def test_recipes_do_not_need_torch() -> None:
-    code = "import sys; import memfluence.learners.schedules; sys.exit('torch' in sys.modules)"
+    code = "import sys; import memfluence.learners.recipes; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -5,8 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from memfluence.learners.recipes import PRESETS, Recipe, override
-from memfluence.learners.schedules import rates, steps_per_epoch
+from memfluence.learners.recipes import PRESETS, Recipe, override, rates, steps_per_epoch
 
 
 def imagenet_table(steps_an_epoch: int) -> list[Fraction]:

@@ -19,8 +19,7 @@ from memfluence.cli import main
 from memfluence.datasets import Dataset
 from memfluence.learners import resolve
 from memfluence.learners.nets.group_trainer import GroupTrainer
-from memfluence.learners.nets.images import ImageData
-from memfluence.learners.nets.streaming import StreamedImages
+from memfluence.learners.nets.images import ImageData, StreamedImages
 from memfluence.learners.nets.trainer import Trainer
 from memfluence.learners.network import ImageLoading, Network
 

@@ -24,9 +24,8 @@ from memfluence.cli import main
 from memfluence.datasets import Dataset, load
 from memfluence.errors import DatasetError, LearnerError
 from memfluence.learners import resolve
-from memfluence.learners.nets import images, streaming
-from memfluence.learners.nets.images import ImageData, scaling
-from memfluence.learners.nets.streaming import StreamedImages, image_source
+from memfluence.learners.nets import images
+from memfluence.learners.nets.images import ImageData, StreamedImages, image_source, scaling
 from memfluence.learners.nets.trainer import Trainer
 from memfluence.learners.network import ImageLoading, Network
 from memfluence.learners.recipes import Recipe
@@ -52,7 +51,7 @@ def files(tree: Path) -> Dataset:
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two images a piece and five a block, so that batches have several of both and a rest."""
-    monkeypatch.setattr(streaming, "_PIECE_BYTES", 2 * SIZE * SIZE * 3)
+    monkeypatch.setattr(images, "_PIECE_BYTES", 2 * SIZE * SIZE * 3)
     monkeypatch.setattr(images, "_EVALUATED_AT_ONCE", 5)
 
 
@@ -98,7 +97,7 @@ def test_a_table_where_it_fits(files: Dataset, monkeypatch: pytest.MonkeyPatch) 
     """Padded and plain training images and the test images must fit in half of the free memory."""
     needed = 24 * 3 * (SIZE**2 + (SIZE + 6) ** 2) + 9 * 3 * SIZE**2
     for free, kind in ((2 * needed, ImageData), (2 * needed - 2, StreamedImages)):
-        monkeypatch.setattr(streaming.os, "sysconf", lambda name, free=free: free if "AVPHYS" in name else 1)
+        monkeypatch.setattr(images.os, "sysconf", lambda name, free=free: free if "AVPHYS" in name else 1)
         assert isinstance(source(files, "auto"), kind)
     monkeypatch.undo()
     assert isinstance(source(files, "auto"), ImageData)
@@ -247,7 +246,7 @@ def test_copies_to_a_gpu_put_a_batch_together(files: Dataset, monkeypatch: pytes
     stream, pixels = source(files, "stream"), np.asarray(files.x_train)
     stream._copying, stream._moved, stream._next = Nothing(), Nothing(), torch.zeros_like(stream._images)
     for rows in (np.array([4, 20, 7, 1, 0]), np.array([9]), np.arange(7)):
-        (pieces,) = streaming.decoded(files.x_train, [rows], 0)
+        (pieces,) = images.decoded(files.x_train, [rows], 0)
         assert len(pieces) == -(-len(rows) // 2)
         assert stream._copied(pieces) == len(rows)
         assert np.array_equal(stream._images[: len(rows)].numpy(), pixels[rows])

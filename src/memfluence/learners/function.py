@@ -28,7 +28,7 @@ from memfluence.learners.outcomes import (
 from memfluence.records import Failure, Outcome, Trial
 
 if TYPE_CHECKING:
-    from memfluence.learners.nets.features import DeviceData
+    from memfluence.learners.nets.device import DeviceData
 
 __all__ = ["FunctionLearner"]
 
@@ -132,7 +132,7 @@ class FunctionLearner:
             yield from one_by_one(trials, lambda trial: self._outcome(coded, data, trial, record))
 
     def _data(self, dataset: Dataset, device: str) -> "DeviceData":
-        from memfluence.learners.nets.features import DeviceData
+        from memfluence.learners.nets.device import DeviceData
 
         key = (dataset.fingerprint, device)
         if key not in self._loaded:

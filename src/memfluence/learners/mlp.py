@@ -18,8 +18,7 @@ from memfluence.records import Failure, Outcome, Trial
 if TYPE_CHECKING:  # torch is loaded when a model is trained, not before
     import torch
 
-    from memfluence.learners.nets.batched_mlp import BatchedMLP
-    from memfluence.learners.nets.features import Features, Scaling
+    from memfluence.learners.nets.batched_mlp import BatchedMLP, Features, Scaling
 
 __all__ = ["MLP"]
 
@@ -170,8 +169,8 @@ class MLP:
     def _results(
         self, dataset: Dataset, trials: Sequence[Trial], record: Collection[str], device: "torch.device"
     ) -> list[Outcome | Failure]:
+        from memfluence.learners.nets.batched_mlp import load_features
         from memfluence.learners.nets.device import device_name
-        from memfluence.learners.nets.features import load_features
 
         started = time.perf_counter()
         features = load_features(dataset, device)
@@ -200,8 +199,8 @@ class MLP:
         """The last hidden layer of the trial's model, trained on its own."""
         import torch
 
+        from memfluence.learners.nets.batched_mlp import load_features
         from memfluence.learners.nets.device import device_name, one_thread, torch_device
-        from memfluence.learners.nets.features import load_features
 
         if not self.hidden:
             raise LearnerError("an mlp without hidden layers has no representation; give it one, as --set hidden=128.")

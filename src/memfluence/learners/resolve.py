@@ -24,7 +24,7 @@ from memfluence.errors import LearnerError, shortened
 from memfluence.learners.estimator import EstimatorLearner
 from memfluence.learners.function import FunctionLearner
 from memfluence.learners.identity import FILE_MODULE_PREFIX, file_sha256
-from memfluence.learners.networks import from_factory, from_preset
+from memfluence.learners.network import from_factory, from_preset
 from memfluence.learners.protocol import Checkpoints, Learner, Representation, Representing, Resumable
 from memfluence.learners.recipes import LEARNER_PRESETS
 from memfluence.learners.settings import known_or_error, parse_literals, parse_settings

@@ -18,8 +18,7 @@ import numpy as np
 import torch
 
 from memfluence.datasets import Dataset
-from memfluence.learners.nets.batched_mlp import batch_sizes
-from memfluence.learners.nets.features import load_features
+from memfluence.learners.nets.batched_mlp import batch_sizes, load_features
 from memfluence.records import Trial
 from memfluence.seeding import integer_seed
 

@@ -20,8 +20,7 @@ from memfluence.learners.nets.device import current_device
 from memfluence.learners.nets.fresh_models import FreshModels
 from memfluence.learners.nets.images import ImageSource, Split, block_rows, crop_and_flip, scaling
 from memfluence.learners.nets.optimizers import Optimizer
-from memfluence.learners.recipes import Recipe
-from memfluence.learners.schedules import StepShape, rates, step_tables
+from memfluence.learners.recipes import Recipe, StepShape, rates, step_tables
 from memfluence.records import Trial
 from memfluence.seeding import integer_seed
 

@@ -29,8 +29,7 @@ from memfluence.learners.nets.fresh_models import FreshModels, last_linear
 from memfluence.learners.nets.images import ImageSource, Split, block_rows, crop_and_flip, scaling
 from memfluence.learners.nets.optimizers import Optimizer
 from memfluence.learners.nets.watch import Watch
-from memfluence.learners.recipes import Recipe
-from memfluence.learners.schedules import StepShape, rates, step_shape, step_tables, steps_per_epoch
+from memfluence.learners.recipes import Recipe, StepShape, rates, step_shape, step_tables, steps_per_epoch
 from memfluence.records import Trial
 from memfluence.seeding import integer_seed
 

@@ -1,4 +1,4 @@
-"""Architectures by name: `build`. One file each, as in the appendix of Feldman & Zhang (2020), plus our fast family.
+"""Architectures by name: `build`. Those of the appendix of Feldman & Zhang (2020), and our fast family.
 
 Every builder is a function `name(in_channels, n_classes, *, options...)` of a module from images (batch, channels,
 height, width) of any usual size to logits (batch, n_classes). Modules are made of torch's own layers with torch's own
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ARCHITECTURES", "build", "options_of"]
 
-# Name -> module of this folder that has the builder of that name.
+# Name -> module of this folder that has the builder of that name; "" is this one.
 ARCHITECTURES: dict[str, str] = {
     "densenet100": "densenet100",
     "inception": "inception",
-    "linear": "linear",
+    "linear": "",
     "resnet18": "resnet",
     "resnet50": "resnet",
     "resnet50_imagenet": "resnet",
@@ -49,7 +49,19 @@ def options_of(name: str) -> dict[str, inspect.Parameter]:
     return {option: one for option, one in parameters.items() if one.kind is one.KEYWORD_ONLY}
 
 
+def linear(in_channels: int, n_classes: int) -> "nn.Module":
+    """Representations (batch, in_channels), or with further axes of length 1, to logits.
+
+    The paper trains it on the hidden representations of another model. Anything else is flattened: for images,
+    `in_channels` is channels * height * width.
+    """
+    from torch import nn
+
+    return nn.Sequential(nn.Flatten(), nn.Linear(in_channels, n_classes))
+
+
 def _builder(name: str) -> "Callable[..., nn.Module]":
     known_or_error(name, ARCHITECTURES, "there is no architecture", "There are")
-    builder: Callable[..., nn.Module] = getattr(importlib.import_module(f"{__name__}.{ARCHITECTURES[name]}"), name)
+    module = importlib.import_module(f"{__name__}.{ARCHITECTURES[name]}" if ARCHITECTURES[name] else __name__)
+    builder: Callable[..., nn.Module] = getattr(module, name)
     return builder
