@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from memfluence.store import _places
+from memfluence.store import places
 from remote.s3_server import Storage
 
 
@@ -16,7 +16,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
         for name, value in storage.environment.items():
             patch.setenv(name, value)
         patch.setenv("MEMFLUENCE_CACHE", str(tmp_path_factory.mktemp("cache")))
-        _places._remote.cache_clear()
+        places._remote.cache_clear()
         yield storage
-    _places._remote.cache_clear()
+    places._remote.cache_clear()
     storage.stop()

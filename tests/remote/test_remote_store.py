@@ -15,7 +15,7 @@ from fsspec.implementations.local import LocalFileSystem
 import memfluence as mf
 from memfluence.errors import InputError, RunMismatchError, StoreError, UnreachableError
 from memfluence.records import Failure
-from memfluence.store import Damage, SegmentWriter, TrialStore, Uri, _places, _remote, _upkeep, folder_for, locate
+from memfluence.store import Damage, SegmentWriter, TrialStore, Uri, _upkeep, folder_for, locate, places, remote
 from remote.s3_server import Storage
 from small_world import SmallWorld
 
@@ -32,7 +32,7 @@ def place(request: pytest.FixtureRequest, storage: Storage, tmp_path: Path) -> s
 def cache(storage: Storage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A cache of the test's own, for file systems that are opened anew."""
     monkeypatch.setenv("MEMFLUENCE_CACHE", str(tmp_path / "cache"))
-    _places._remote.cache_clear()
+    places._remote.cache_clear()
     return tmp_path / "cache"
 
 
@@ -96,7 +96,7 @@ def test_damaged_segments_are_set_aside(storage: Storage, world: SmallWorld, cac
     first, second = storage.names("torn/trials")
     storage.write(f"torn/trials/{first}", storage.read(f"torn/trials/{first}")[:-3])
     assert store.scan().damaged == ()  # this machine's copy is whole
-    ((_, content),) = _places.place_of(store.path).read_all([store.path / "trials" / first], fresh=True)
+    ((_, content),) = places.place_of(store.path).read_all([store.path / "trials" / first], fresh=True)
     assert content().to_pybytes() == storage.read(f"torn/trials/{first}")  # and whoever verifies can look past it
     for copy in (cache / "segments").iterdir():
         copy.unlink()
@@ -174,7 +174,7 @@ def test_a_short_outage_is_waited_for(storage: Storage, world: SmallWorld, cache
 
 def test_a_large_segment_appears_when_its_upload_is_completed(storage: Storage, world: SmallWorld) -> None:
     """In parts, and seen by nobody before the last one; killed in between there would be nothing."""
-    place, path = _places.place_of(Uri("s3://bucket", "")), Uri("s3://bucket", "large/object")
+    place, path = places.place_of(Uri("s3://bucket", "")), Uri("s3://bucket", "large/object")
     content = np.random.default_rng(0).bytes(24 * 2**20)
     storage.proxy.seed(3)
     before = len(storage.proxy.log)
@@ -191,7 +191,7 @@ def test_a_process_that_stores_while_nothing_answers(storage: Storage, world: Sm
     notes: list[str] = []
     written: list[tuple[int, ...]] = []
     writer = SegmentWriter(store, lambda path, trials: written.append(trials), notes.append)
-    _places.place_of(store.path)._patience = 0.0  # type: ignore[attr-defined]
+    places.place_of(store.path)._patience = 0.0  # type: ignore[attr-defined]
     with storage.proxy.failing(E503=1.0):
         for number in range(2):
             writer.add(world.outcome(number))
@@ -227,7 +227,7 @@ def test_two_that_create_different_runs_at_once_are_not_mixed(
 ) -> None:
     """Both see nothing there and both write; the last run.json stays, and the other one stops at its first segment."""
     other = dataclasses.replace(world.info, learner={"name": "other"})
-    monkeypatch.setattr(_remote.RemotePlace, "is_file", lambda place, path: False)  # as both see it
+    monkeypatch.setattr(remote.RemotePlace, "is_file", lambda place, path: False)  # as both see it
     first = world.create("s3://bucket/raced")
     second = TrialStore.create("s3://bucket/raced", other, world.y_train, world.y_test)
     monkeypatch.undo()
@@ -307,9 +307,9 @@ def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(_upkeep, "_PAUSES", (0.0,) * 3)
     monkeypatch.setenv("MEMFLUENCE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("MEMFLUENCE_CACHE_SIZE", "0")
-    _places._remote.cache_clear()
+    places._remote.cache_clear()
     yield f"listed://{tmp_path}/run"
-    _places._remote.cache_clear()
+    places._remote.cache_clear()
     Listed.clear_instance_cache()
 
 

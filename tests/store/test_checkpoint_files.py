@@ -11,7 +11,7 @@ import pytest
 
 from memfluence.errors import RunMismatchError
 from memfluence.store import CheckpointFiles, TrialStore
-from memfluence.store._files import _name_of_partial
+from memfluence.store.places import _name_of_partial
 from small_world import SmallWorld
 
 MADE_WITH = {"torch": "2.13.0", "device": "cpu"}

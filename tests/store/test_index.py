@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from memfluence.errors import MemfluenceWarning
-from memfluence.store import INDEXED, Scan, TrialStore, _places
+from memfluence.store import INDEXED, Scan, TrialStore, places
 from small_world import SmallWorld
 
 OLD = 10**18  # nanoseconds since 1970, in 2001
@@ -18,14 +18,14 @@ OLD = 10**18  # nanoseconds since 1970, in 2001
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of segments that are read."""
     found: list[str] = []
-    real = _places.read_bytes
+    real = places.read_bytes
 
     def read_bytes(path: Path) -> object:
         if path.suffix == ".parquet":
             found.append(path.name)
         return real(path)
 
-    monkeypatch.setattr(_places, "read_bytes", read_bytes)
+    monkeypatch.setattr(places, "read_bytes", read_bytes)
     return found
 
 

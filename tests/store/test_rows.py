@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from memfluence.errors import StoreError
-from memfluence.store import Rows, TrialStore, _places, join_rows, segments
+from memfluence.store import Rows, TrialStore, join_rows, places, segments
 from small_world import SmallWorld
 
 
@@ -94,7 +94,7 @@ def test_a_reader_finds_what_was_compacted_under_its_hands(
     store = with_margins(world, tmp_path / "run")
     for number in range(3):
         store.write([dataclasses.replace(world.outcome(number), extras=MARGINS)])
-    real, compacted = _places.read_bytes, []
+    real, compacted = places.read_bytes, []
 
     def read_bytes(path: Path) -> object:
         if path.suffix == ".parquet" and not compacted:
@@ -104,7 +104,7 @@ def test_a_reader_finds_what_was_compacted_under_its_hands(
             store.remove_segments([path.name])
         return real(path)
 
-    monkeypatch.setattr(_places, "read_bytes", read_bytes)
+    monkeypatch.setattr(places, "read_bytes", read_bytes)
     assert read(store).tolist() == [0, 1, 2]
     assert len(compacted) == 1
 

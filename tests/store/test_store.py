@@ -15,8 +15,8 @@ import pytest
 import memfluence as mf
 from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError, StoreError
 from memfluence.records import Failure, Kind, Outcome
-from memfluence.store import SegmentWriter, TrialStore, _files
-from memfluence.store.bits import pack, unpack
+from memfluence.store import SegmentWriter, TrialStore, places
+from memfluence.store.parquet import pack, unpack
 from power_cuts import recorded
 from small_world import SmallWorld
 from store.upkeep.planned_world import PlannedWorld
@@ -266,7 +266,7 @@ def test_a_full_disk_leaves_no_trace_and_can_be_tried_again(
         def full(_: int) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        patch.setattr(_files.os, "fsync", full)
+        patch.setattr(places.os, "fsync", full)
         writer.add(world.outcome(0))
         with pytest.raises(StoreError, match=r"disk is full.*run the same command"):
             writer.flush()
@@ -289,7 +289,7 @@ def test_half_written_files_are_cleaned_when_it_is_sure_that_nobody_writes_them(
     tmp_path: Path, world: SmallWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = world.create(tmp_path / "run")
-    mine = _files._name_of_partial()
+    mine = places._name_of_partial()
     head, pid, began, tail = mine.rsplit("-", 3)
     assert int(pid) == os.getpid()
     dead = multiprocessing.get_context("spawn").Process(target=int)
@@ -313,7 +313,7 @@ def test_half_written_files_are_cleaned_when_it_is_sure_that_nobody_writes_them(
     store.clean()
     left = {what for what, name in names.items() if (tmp_path / "run" / "trials" / name).exists()}
     assert left == {"alive", "elsewhere", "of an older version"}
-    monkeypatch.setattr(_files, "_this_system", lambda: "unknown")
+    monkeypatch.setattr(places, "_this_system", lambda: "unknown")
     (tmp_path / "run" / "trials" / f".partial-unknown-{dead.pid}-0-{tail}").write_bytes(b"half")
     store.clean()
     assert (tmp_path / "run" / "trials" / f".partial-unknown-{dead.pid}-0-{tail}").exists()
@@ -332,12 +332,12 @@ def test_a_file_whose_half_was_taken_away_is_written_again(
             partial.unlink()
             taken.append(partial)
 
-    monkeypatch.setattr(_files.os, "fsync", taking)
-    assert _files.publish(tmp_path / "file", b"whole", replace=replace)
+    monkeypatch.setattr(places.os, "fsync", taking)
+    assert places.publish(tmp_path / "file", b"whole", replace=replace)
     assert len(taken) == 2
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"file": b"whole"}
     with pytest.raises(StoreError, match="Failed writing"):
-        _files.publish(tmp_path / "no directory" / "file", b"whole", replace=replace)
+        places.publish(tmp_path / "no directory" / "file", b"whole", replace=replace)
 
 
 @pytest.mark.parametrize("model", ["strict", "ordered"])

@@ -21,8 +21,8 @@ from memfluence.exchange.trials_file import (
 )
 from memfluence.records import EXTRA_COLUMNS, Kind, Outcome, digest
 from memfluence.store import remember_data
-from memfluence.store.bits import pack
-from memfluence.store.locations import Location, locate
+from memfluence.store.parquet import pack
+from memfluence.store.places import Location, locate
 from memfluence.store.run_file import FORMAT, RunInfo, info_from_json, is_run, segment_columns
 from memfluence.store.store import TrialStore
 

@@ -23,8 +23,7 @@ from memfluence.npzfiles import npz_bytes, open_npz
 from memfluence.records import EXTRA_COLUMNS
 from memfluence.runs import Run
 from memfluence.store import unpack, write_whole
-from memfluence.store._plain_json import MOST, plain_json
-from memfluence.store.run_file import RUN_FILE
+from memfluence.store.run_file import MOST, RUN_FILE, plain_json
 
 __all__ = [
     "TrialsFile",

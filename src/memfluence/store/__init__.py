@@ -1,12 +1,10 @@
 """The store: immutable Parquet segments and one `run.json`, here or elsewhere. The only thing that lasts."""
 
-from memfluence.store._cache import known_data, remember_data
-from memfluence.store._files import file_errors, write_whole
-from memfluence.store._index import INDEXED
-from memfluence.store.bits import pack, unpack
+from memfluence.store.cache import known_data, remember_data
 from memfluence.store.checkpoints import CheckpointFiles, StoredCheckpoint
-from memfluence.store.locations import Location, Uri, folder_for, locate, refuse_uri
-from memfluence.store.parquet import read_columns
+from memfluence.store.index import INDEXED
+from memfluence.store.parquet import pack, read_columns, unpack
+from memfluence.store.places import Location, Uri, file_errors, folder_for, locate, refuse_uri, write_whole
 from memfluence.store.rows import Rows, join_rows
 from memfluence.store.run_file import FORMAT, RUN_FILE, RunInfo, differences, is_run, other_inputs, segment_columns
 from memfluence.store.segments import DamagedSegmentError, versions_in

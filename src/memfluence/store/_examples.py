@@ -9,10 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from memfluence.errors import StoreError
-from memfluence.store._files import file_errors
-from memfluence.store._places import place_of
-from memfluence.store.locations import Location
 from memfluence.store.parquet import ParquetContent, as_array, content_digest
+from memfluence.store.places import Location, file_errors, place_of
 
 __all__ = ["Sizes", "has_groups", "read_groups", "read_ids", "read_labels", "write_examples"]
 

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from memfluence.records import Trials
-from memfluence.store.bits import packed_width
-from memfluence.store.locations import Location
+from memfluence.store.parquet import packed_width
+from memfluence.store.places import Location
 from memfluence.store.segments import Segment
 
 __all__ = ["Part", "choose", "merge", "precedence"]

@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 
 from memfluence.errors import InputError, MemfluenceError, RunMismatchError
-from memfluence.store._files import PARTIAL_PREFIX, file_errors
-from memfluence.store._places import Place, place_of
-from memfluence.store.locations import Location
+from memfluence.store.places import PARTIAL_PREFIX, Location, Place, file_errors, place_of
 from memfluence.store.run_file import RUN_FILE, read_run_file
 
 __all__ = ["another_run", "check_is_ours", "check_is_still_ours"]

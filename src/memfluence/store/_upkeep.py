@@ -17,14 +17,11 @@ import pyarrow as pa
 from memfluence.errors import StoreError
 from memfluence.records import Failure
 from memfluence.store import segments
-from memfluence.store._files import file_errors
-from memfluence.store._places import Place
-from memfluence.store._plain_json import MOST, plain_json
 from memfluence.store.checkpoints import CheckpointFiles
-from memfluence.store.locations import Location
 from memfluence.store.parquet import ParquetContent, content_digest
+from memfluence.store.places import Location, Place, file_errors
 from memfluence.store.rows import Rows, read_rows
-from memfluence.store.run_file import RUN_FILE, RunInfo
+from memfluence.store.run_file import MOST, RUN_FILE, RunInfo, plain_json
 
 __all__ = ["Damage", "StoreUpkeep", "failure_from"]
 

@@ -16,10 +16,9 @@ from typing import Any
 import pyarrow as pa
 
 from memfluence.errors import StoreError, shortened
-from memfluence.store._places import place_of
-from memfluence.store._plain_json import plain_json
-from memfluence.store.locations import Location
 from memfluence.store.parquet import content_digest
+from memfluence.store.places import Location, place_of
+from memfluence.store.run_file import plain_json
 
 __all__ = ["CheckpointFiles", "StoredCheckpoint"]
 

@@ -17,7 +17,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["ParquetContent", "as_array", "as_column", "content_digest", "most_bytes", "read_bytes", "read_columns"]
+__all__ = [
+    "ParquetContent",
+    "as_array",
+    "as_column",
+    "content_digest",
+    "most_bytes",
+    "pack",
+    "packed_width",
+    "read_bytes",
+    "read_columns",
+    "unpack",
+]
 
 _ALWAYS = 128 * 2**20
 _EXPANSION = 100  # masks are random, so no honest segment comes near
@@ -171,3 +182,18 @@ def as_column(values: np.ndarray) -> pa.Array:
     kind = pa.int64() if values.dtype.kind == "i" else pa.float64()
     content = np.ascontiguousarray(values, np.int64 if values.dtype.kind == "i" else np.float64)
     return pa.Array.from_buffers(kind, len(content), [None, pa.py_buffer(content)])
+
+
+def packed_width(n: int) -> int:
+    """Bytes that n bits take."""
+    return (n + 7) // 8
+
+
+def pack(bits: np.ndarray) -> np.ndarray:
+    """(..., n) bool -> (..., ceil(n / 8)) uint8."""
+    return np.packbits(bits, axis=-1, bitorder="little")
+
+
+def unpack(packed: np.ndarray, n: int) -> np.ndarray:
+    """(..., ceil(n / 8)) uint8 -> (..., n) bool."""
+    return np.unpackbits(packed, axis=-1, count=n, bitorder="little").view(bool)

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from memfluence.records import EXTRA_COLUMNS
 from memfluence.store._merge import precedence
-from memfluence.store.locations import Location
 from memfluence.store.parquet import as_array, as_column
+from memfluence.store.places import Location
 from memfluence.store.segments import DamagedSegmentError, read_table
 
 __all__ = ["Rows", "join_rows", "read_rows"]

@@ -1,7 +1,7 @@
 """One segment: an immutable Parquet file with one row per trial.
 
 Columns: `trial` int64, `kind` int16; `mask`, `train_correct`, `test_correct` as fixed-size binary (bits packed as in
-`store.bits`); `accuracy_in`, `accuracy_out`, `test_accuracy`, `seconds` float64; `host`, `device` strings; `process`
+`store.parquet`); `accuracy_in`, `accuracy_out`, `test_accuracy`, `seconds` float64; `host`, `device` strings; `process`
 int64, `finished` float64 (seconds since 1970) and `versions` strings (of libraries, see `versions_text`), which older
 segments lack; and the optional columns of the run as fixed-size binary of little-endian values, whose type stands in
 the field's metadata ("dtype"). The schema's metadata names the format and the run that the segment belongs to.
@@ -21,11 +21,9 @@ import pyarrow.parquet as pq
 
 from memfluence.errors import MemfluenceError, shortened
 from memfluence.records import Outcome
-from memfluence.store._places import place_of
-from memfluence.store._plain_json import MOST
-from memfluence.store.bits import pack, packed_width
-from memfluence.store.locations import Location
-from memfluence.store.parquet import ParquetContent, as_array, content_digest
+from memfluence.store.parquet import ParquetContent, as_array, content_digest, pack, packed_width
+from memfluence.store.places import Location, place_of
+from memfluence.store.run_file import MOST
 
 __all__ = [
     "DamagedSegmentError",

@@ -6,7 +6,7 @@
     RUN/failures/*.json          trials whose learner raised
     RUN/damaged/                 segments set aside because their bytes are not what was written
     RUN/checkpoints/             trials still in training, see `store.checkpoints`
-    RUN/.index                   a cache for `status`, see `store._index`
+    RUN/.index                   a cache for `status`, see `store.index`
 
 Any number of processes may write to one run at once: a segment has a unique name and appears whole or not at all, and a
 trial that was written twice counts once.
@@ -27,14 +27,12 @@ from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError, S
 from memfluence.records import Failure, Outcome, Trials
 from memfluence.store import segments
 from memfluence.store._examples import Sizes, has_groups, read_groups, read_ids, read_labels, write_examples
-from memfluence.store._files import file_errors
-from memfluence.store._index import SegmentIndex
 from memfluence.store._merge import choose, merge
 from memfluence.store._ours import another_run, check_is_ours, check_is_still_ours
-from memfluence.store._places import place_of
-from memfluence.store._unsent import keep_unsent, send_unsent, unsent_trials
 from memfluence.store._upkeep import Damage, StoreUpkeep, failure_from
-from memfluence.store.locations import Location, locate
+from memfluence.store.cache import keep_unsent, send_unsent, unsent_trials
+from memfluence.store.index import SegmentIndex
+from memfluence.store.places import Location, file_errors, locate, place_of
 from memfluence.store.run_file import RUN_FILE, RunInfo, UpToDate, differences, read_run_file, write_run_file
 from memfluence.store.segments import Segment
 
@@ -182,7 +180,7 @@ class TrialStore(StoreUpkeep):
     def scan(self, details: Sequence[str] = (), *, indexed: bool = False) -> Scan:
         """Verify every segment and list its trials.
 
-        With `indexed` a segment is read only if it has changed since it was last verified, see `store._index`.
+        With `indexed` a segment is read only if it has changed since it was last verified, see `store.index`.
         """
         identity, sizes = self.info.identity, self._sizes
         names = list(dict.fromkeys([*details, "finished"]))

@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from memfluence.errors import UnreachableError
 from memfluence.records import Outcome
-from memfluence.store.locations import Location
+from memfluence.store.places import Location
 from memfluence.store.store import TrialStore
 
 __all__ = ["SegmentWriter"]

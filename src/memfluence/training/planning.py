@@ -13,7 +13,7 @@ from memfluence.engines import groups_of, one_thread
 from memfluence.errors import LearnerError
 from memfluence.records import EXTRA_COLUMNS, Failure
 from memfluence.store import RunInfo
-from memfluence.store.bits import packed_width
+from memfluence.store.parquet import packed_width
 from memfluence.training.campaign import Campaign, prepare
 from memfluence.training.options import PlanOptions, run_options, taking
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from memfluence.errors import InputError, RunMismatchError, StoreError
 from memfluence.store import Location, Rows, RunInfo, TrialStore, differences, is_run, locate
-from memfluence.store.upkeep._batches import Batches
+from memfluence.store.upkeep.compacting import Batches
 
 __all__ = ["Merged", "merge"]
 

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from memfluence.store import Damage, DamagedSegmentError, Location, TrialStore
-from memfluence.store.upkeep._survey import Survey, survey
-from memfluence.store.upkeep.verifying import Problem, problems_of
+from memfluence.store.upkeep.verifying import Problem, Survey, problems_of, survey
 
 __all__ = ["Repaired", "repair"]
 

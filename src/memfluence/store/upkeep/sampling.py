@@ -21,7 +21,7 @@ from memfluence.learners import Learner, described, resolve, up_to_date
 from memfluence.records import Failure, Outcome, canonical_json
 from memfluence.runs import Run
 from memfluence.store import Location, TrialStore, differences, pack, unpack, versions_in
-from memfluence.store.upkeep._survey import design_of
+from memfluence.store.upkeep.verifying import design_of
 
 __all__ = ["Again", "run_again"]
 

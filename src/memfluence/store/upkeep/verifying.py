@@ -5,12 +5,160 @@ drawn again from the plan. Every record of a trial that is there more than once 
 trained again, if asked.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from memfluence.store import Location, TrialStore
-from memfluence.store.upkeep._survey import Survey, survey
+import numpy as np
+import pyarrow as pa
+
+from memfluence.designs import Design, Groups, planned
+from memfluence.errors import DesignError, MemfluenceError, StoreError
+from memfluence.records import Failure
+from memfluence.store import Damage, Location, Rows, StoredCheckpoint, TrialStore, pack
+
+__all__ = [
+    "BadRow",
+    "Survey",
+    "design_of",
+    "survey",
+]
+
+Precedence = tuple[float, bytes]
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """One record that does not belong in the run, in a segment whose bytes are as they were written."""
+
+    segment: str
+    trial: int
+    reason: str  # the end of a sentence that begins with the trial
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    trials: dict[int, str]  # good trials, and the segment whose record counts
+    segments: int
+    copies: int  # records that are there once more, and equal
+    damaged: tuple[Damage, ...]  # segments
+    bad: tuple[BadRow, ...]
+    notes: tuple[Damage, ...]  # unreadable notes of failures, and checkpoints
+    other: tuple[str, ...]  # what is wrong with the run as a whole
+    failures: dict[int, Failure]
+    part_way: tuple[StoredCheckpoint, ...]
+    unchecked: tuple[str, ...] = field(default=())  # what could not be held against anything, and why
+
+
+def survey(store: TrialStore) -> Survey:
+    """Read everything. Only trial numbers, times and 16 bytes for each record are held, whatever the run's size."""
+    other, unchecked = list(_wrong_examples(store)), []
+    design = None
+    try:
+        design = design_of(store)
+    except MemfluenceError as error:
+        other.append(f"{store.path}/run.json: {error}")
+    else:
+        if design is None:
+            why = "is unknown (imported trials)" if not _has_plan(store) else "took them from a file (explicit)"
+            unchecked.append(f"masks were not compared with the plan, which {why}")
+    first: dict[int, tuple[Precedence, str]] = {}  # of each good trial the record that counts, and its segment
+    bad: dict[tuple[str, int], BadRow] = {}
+    others: dict[int, list[tuple[Precedence, str]]] = {}  # of trials that are there more than once
+
+    def look(path: Location, read: Callable[[], pa.Buffer]) -> tuple[np.ndarray, None]:
+        name = path.name
+        rows = store.read_rows(name, read())
+        reasons = dict(_unplanned(rows, store.info.trials, len(store.info.kinds), design))
+        for row, (trial, order) in enumerate(zip(rows.numbers.tolist(), rows.precedence)):
+            if row in reasons:
+                bad[name, trial] = BadRow(name, trial, reasons[row])
+            elif trial not in first:
+                first[trial] = order, name
+            else:
+                before, first[trial] = sorted([first[trial], (order, name)], reverse=True)
+                others.setdefault(trial, []).append(before)
+        return rows.numbers, None
+
+    found, damaged = store.read_each(look, fresh=True)
+    if not found and (strays := _of_one_other_run(store, damaged)):
+        damaged = tuple(one for one in damaged if one not in strays)
+        other.append(
+            f"{store.path}/run.json is not that of the {len(strays)} whole segment(s) beside it, which all are of one"
+            " other run; restore it from a copy. If it is right, the run's own command sets them aside."
+        )
+    copies = 0
+    for trial, more in others.items():
+        counts, segment = first[trial]
+        for (when, record), name in more:
+            if record == counts[1]:
+                copies += 1
+            else:
+                order = "was finished first" if counts[0] < when else "has the lower digest"
+                bad[name, trial] = BadRow(name, trial, f"differs from the one in {segment}, which {order} and counts")
+    trials = {trial: name for trial, (_, name) in sorted(first.items())}
+    return Survey(
+        trials,
+        len(found),
+        copies,
+        damaged,
+        tuple(bad[key] for key in sorted(bad)),
+        tuple(store.damaged_notes()),
+        tuple(other),
+        store.failures(trials),
+        tuple(store.checkpoints().part_way(trials)),
+        tuple(unchecked),
+    )
+
+
+def _of_one_other_run(store: TrialStore, damaged: Sequence[Damage]) -> list[Damage]:
+    """Segments as they were written, if they agree on a run that is not this one: then run.json is what is wrong."""
+    identities = {damage: store.segment_identity(damage.path.name) for damage in damaged}
+    strays = [damage for damage, identity in identities.items() if identity not in (None, store.info.identity)]
+    return strays if all(identities[one] == identities[strays[0]] for one in strays) else []
+
+
+def design_of(store: TrialStore) -> Design | None:
+    """The design of the run's trials; None where the run does not say enough to draw its masks again."""
+    if not _has_plan(store):
+        return None
+    plan = dict(store.info.plan or {})
+    options = plan.get("options", {})
+    groups = Groups(*store.groups()) if "groups" in options else None
+    plan["options"] = {key: value for key, value in options.items() if key not in ("groups", "n_groups")}
+    try:
+        return planned(plan, groups)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DesignError(f"its plan cannot be read ({error!s:.100}).") from error
+
+
+def _has_plan(store: TrialStore) -> bool:
+    return store.info.plan is not None and "design" in store.info.plan
+
+
+def _unplanned(rows: Rows, trials: int, kinds: int, design: Design | None) -> Iterator[tuple[int, str]]:
+    """Rows that the run cannot have, with the reason."""
+    masks = rows.mask
+    for row, (trial, kind) in enumerate(zip(rows.numbers.tolist(), rows.kinds.tolist())):
+        if not 0 <= trial < trials or (design is not None and design.limit is not None and trial >= design.limit):
+            yield row, f"is outside the run, which has trials 0 to {trials - 1}"
+        elif not 0 <= kind < kinds:
+            yield row, f"is of kind {kind}, and the run has {kinds} kind(s), counted from 0"
+        elif design is not None:
+            drawn = design.trial(trial)
+            if drawn.kind != kind:
+                yield row, f"is of kind {kind}, and the plan gives it kind {drawn.kind}"
+            elif differ := int(np.unpackbits(pack(drawn.mask) ^ masks[row]).sum()):
+                yield row, f"has a mask that differs from the plan's in {differ} example(s)"
+
+
+def _wrong_examples(store: TrialStore) -> Iterator[str]:
+    """What is wrong with the file of labels."""
+    try:
+        store.labels()
+    except StoreError as error:
+        yield str(error)
+
 
 if TYPE_CHECKING:
     from memfluence.store.upkeep.sampling import Again

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from memfluence.errors import StoreError
-from memfluence.store._files import publish
-from memfluence.store._plain_json import plain_json
 from memfluence.store.parquet import ParquetContent, as_array, as_column, content_digest, read_bytes
+from memfluence.store.places import publish
+from memfluence.store.run_file import plain_json
 from memfluence.store.segments import trials_in
 
 __all__ = ["INDEXED", "SegmentIndex"]

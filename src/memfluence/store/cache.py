@@ -1,7 +1,7 @@
 """Copies of remote segments on this machine, and segments that could not be sent yet.
 
     CACHE/segments/   immutable files by name; a name ends with the digest of the bytes, so it says all
-    CACHE/unsent/     trials that were trained while the storage did not answer, see `store._unsent`
+    CACHE/unsent/     trials that were trained while the storage did not answer
     CACHE/data/       where on this machine the data of runs are, by their fingerprint; run.json says no directories
 
 CACHE is $MEMFLUENCE_CACHE, or memfluence/ in $XDG_CACHE_HOME or ~/.cache. `segments/` may be deleted at any time; it
@@ -11,17 +11,28 @@ holds about $MEMFLUENCE_CACHE_SIZE bytes (10 GiB; 0 for none) at most, and the l
 import os
 import re
 import uuid
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 
-from memfluence.errors import InputError, MemfluenceError
+from memfluence.errors import InputError, MemfluenceError, StoreError
 from memfluence.records import digest
-from memfluence.store._files import write_whole
 from memfluence.store.parquet import content_digest, read_bytes
+from memfluence.store.places import Location, place_of, write_whole
+from memfluence.store.segments import DamagedSegmentError, trials_in
 
-__all__ = ["Cache", "cache_directory", "digest_in", "known_data", "remember_data"]
+__all__ = [
+    "Cache",
+    "cache_directory",
+    "digest_in",
+    "keep_unsent",
+    "known_data",
+    "remember_data",
+    "send_unsent",
+    "unsent_trials",
+]
 
 _SIZE = 10 * 2**30
 _NAME = re.compile(r"[A-Za-z0-9-]+-([0-9a-f]{32})\.parquet")
@@ -107,3 +118,42 @@ class Cache:
                 return
             Path(path).unlink(missing_ok=True)
             total -= size
+
+
+def keep_unsent(run: Location, name: str, content: bytes) -> Path:
+    """Write a segment to this machine's disk."""
+    path = _directory(run) / name
+    try:
+        write_whole(path, content)
+    except StoreError as error:
+        raise StoreError(
+            f"The storage of {run} does not answer, and its trials cannot be kept here: {error}"
+        ) from error
+    return path
+
+
+def send_unsent(run: Location, identity: Mapping[str, str]) -> None:
+    """Publish what is kept here of the run. What is damaged or of another run that was there stays where it is."""
+    for path, _ in _kept(run, identity):
+        place_of(run).publish(run / "trials" / path.name, read_bytes(path).to_pybytes(), replace=True)
+        path.unlink(missing_ok=True)
+
+
+def unsent_trials(run: Location, identity: Mapping[str, str]) -> tuple[int, Path]:
+    """How many trials of the run are kept here, and where."""
+    return sum(count for _, count in _kept(run, identity)), _directory(run)
+
+
+def _kept(run: Location, identity: Mapping[str, str]) -> list[tuple[Path, int]]:
+    """The kept segments and how many trials each has."""
+    found = []
+    for path in [] if isinstance(run, Path) else sorted(_directory(run).glob("[!.]*.parquet")):
+        try:
+            found.append((path, len(trials_in(path, identity)["trial"])))
+        except (DamagedSegmentError, FileNotFoundError):  # sent by another process just now
+            continue
+    return found
+
+
+def _directory(run: Location) -> Path:
+    return cache_directory() / "unsent" / digest(str(run))
