@@ -124,7 +124,7 @@ class SegmentWriter:
     def _write(self, batch: list[Outcome]) -> Location:
         try:
             # Training goes on while the storage does not answer: then one attempt is enough.
-            path = self._store.write(batch, self._versions, patience=0.0 if self._has_kept else None)
+            path = self._store.write(batch, versions=self._versions, patience=0.0 if self._has_kept else None)
         except UnreachableError as error:
             kept = self._store.keep(batch, self._versions)
             if not self._has_kept:
