@@ -15,29 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "BLUE",
-    "COLOURS",
-    "COLUMN",
-    "FORMATS",
-    "GREEN",
-    "GREY",
-    "INK",
-    "ORANGE",
-    "PAGE",
-    "SOFT",
-    "WORDS",
-    "cell",
-    "curve",
-    "encoded",
-    "new_canvas",
-    "panels",
-    "panels_tidy",
-    "picture",
-    "style",
-    "write",
-]
-
 ORANGE, BLUE, GREY, INK, SOFT = "#d55e00", "#0072b2", "#918b81", "#1f1e1c", "#66625c"
 GREEN, PURPLE, SKY, YELLOW = "#009e73", "#cc79a7", "#56b4e9", "#e69f00"
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, YELLOW, INK)  # Okabe and Ito's, for one line after another

@@ -4,24 +4,6 @@ A message is one sentence (or two short ones) that a person can act on without a
 `exit_code` is what the command line ends with: 2 for misuse, 1 for a failure on the way.
 """
 
-__all__ = [
-    "DatasetError",
-    "DeadlineReached",
-    "DesignError",
-    "EngineError",
-    "InputError",
-    "Interrupted",
-    "LearnerError",
-    "MemfluenceError",
-    "MemfluenceWarning",
-    "RunMismatchError",
-    "StoreError",
-    "TrialsFailedError",
-    "UnreachableError",
-    "one_line",
-    "shortened",
-]
-
 
 def one_line(text: str) -> str:
     """A text as one line that a terminal shows and nothing else: messages quote what strange files say."""

@@ -19,8 +19,6 @@ import numpy as np
 
 from memfluence.errors import MemfluenceError, one_line, shortened
 
-__all__ = ["DEFLATE_LIMIT", "NpzFile", "is_npy", "npz_bytes", "open_npz", "read_npy"]
-
 DEFLATE_LIMIT = 1032  # no deflate stream (zip, gzip) expands by more than this
 
 _MAGIC = b"\x93NUMPY"

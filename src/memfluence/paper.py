@@ -12,8 +12,6 @@ from typing import Any, Literal, Protocol
 
 from memfluence.errors import InputError
 
-__all__ = ["DATASETS", "INFLUENCE", "MEMORIZED", "PAPER", "Reported", "ours", "reported"]
-
 MEMORIZED, INFLUENCE = 0.25, 0.15  # least memorization and influence of the paper's high-influence pairs (Sec. 2)
 
 Data = Literal["mnist", "cifar100", "imagenet"]

@@ -16,21 +16,6 @@ import numpy as np
 from memfluence.errors import one_line
 from memfluence.seeding import Stream, generator, integer_seed
 
-__all__ = [
-    "EXTRA_COLUMNS",
-    "LONGEST_MESSAGE",
-    "LONGEST_TRACEBACK",
-    "Failure",
-    "Kind",
-    "Outcome",
-    "PartWay",
-    "Plan",
-    "Trial",
-    "Trials",
-    "canonical_json",
-    "digest",
-]
-
 LONGEST_MESSAGE = 2_000  # letters of an error that are kept; some libraries raise pages
 LONGEST_TRACEBACK = 20_000
 

@@ -9,8 +9,6 @@ from typing import Literal
 
 import numpy as np
 
-__all__ = ["STREAMS", "Stream", "generator", "integer_seed", "random_subset"]
-
 Stream = Literal["subset", "init", "order", "augment", "learner", "data", "permutation", "resample"]
 
 # The numbers are part of the format: changing one changes every run ever made.

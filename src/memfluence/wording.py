@@ -2,17 +2,6 @@
 
 import math
 
-__all__ = [
-    "UNKNOWN",
-    "approximate",
-    "class_name",
-    "count",
-    "error",
-    "percent",
-    "shortened",
-    "value",
-]
-
 UNKNOWN = "–"
 
 

@@ -26,8 +26,6 @@ from memfluence.cli import (
 from memfluence.cli._terminal import Commands, as_options, command_of
 from memfluence.errors import Interrupted, MemfluenceError, MemfluenceWarning, one_line
 
-__all__ = ["app", "main"]
-
 _INTERRUPTED = 130
 
 COMMANDS: dict[str, Any] = {

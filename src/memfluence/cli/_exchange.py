@@ -19,8 +19,6 @@ from memfluence.cli._terminal import (
 )
 from memfluence.errors import InputError
 
-__all__ = ["compare", "export", "import_"]
-
 
 def import_(
     files: Annotated[

@@ -21,7 +21,6 @@ from memfluence.cli._terminal import (
     RunArgument,
     as_json,
     command_of,
-    names,
     parameter,
     read,
     say,
@@ -32,9 +31,7 @@ from memfluence.cli._terminal import (
 from memfluence.errors import InputError
 from memfluence.experiments import EXPERIMENTS, named
 from memfluence.experiments.reproduce import reproduce as redo
-from memfluence.training.options import settings_of
-
-__all__ = ["Experiments", "reproduce"]
+from memfluence.training.options import names, settings_of
 
 FLAGS = {  # of parameters whose option has another name
     "any_class": ("--same-class-only",),

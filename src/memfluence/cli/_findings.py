@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from memfluence.findings.stability import Stability
     from memfluence.runs import Run
 
-__all__ = ["attack", "duplicates", "groups", "mislabels", "pairs"]
-
 _SHOWN = 10  # rows that a person sees; --json and --out give all
 
 TopOption = Annotated[int, typer.Option("--top", min=1, help="How many to list and to draw.")]

@@ -10,8 +10,6 @@ from memfluence.cli._terminal import JsonOption, KeepOption, MemoryOption, RunAr
 if TYPE_CHECKING:
     from memfluence.runs import Run
 
-__all__ = ["report", "serve"]
-
 OutOption = Annotated[
     Path | None,
     typer.Option(

@@ -25,8 +25,6 @@ from memfluence.cli._terminal import (
 from memfluence.errors import InputError
 from memfluence.training.options import PlanOptions, RunOptions
 
-__all__ = ["plan", "run", "status"]
-
 _SHOWN = 10  # processes that a person sees; --json gives all
 
 

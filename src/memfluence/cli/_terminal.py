@@ -18,46 +18,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from memfluence.errors import InputError, one_line
-from memfluence.training.options import RunOptions, names
+from memfluence.training.options import RunOptions
 
 if TYPE_CHECKING:
     from memfluence.runs import Table
-
-__all__ = [
-    "AddressOption",
-    "AnyClass",
-    "Commands",
-    "DataOption",
-    "DatasetArgument",
-    "DatasetOption",
-    "DeviceOption",
-    "FinestOption",
-    "InflOption",
-    "JsonOption",
-    "KeepOption",
-    "MemOption",
-    "MemoryOption",
-    "RunArgument",
-    "SeedOption",
-    "SetOption",
-    "TableOption",
-    "TestsOption",
-    "as_json",
-    "as_options",
-    "command_of",
-    "indices",
-    "names",
-    "number",
-    "parameter",
-    "read",
-    "say",
-    "show",
-    "size",
-    "stdout_to_stderr",
-    "table",
-    "typed_fields",
-    "with_options",
-]
 
 _NAMED = re.compile(r"`([a-z][a-z_]*)(?:=([^`]+))?`( parameter)?")
 

@@ -17,8 +17,6 @@ from memfluence.cli._terminal import (
 )
 from memfluence.training.options import settings_of
 
-__all__ = ["compact", "merge", "repair", "verify"]
-
 _PROBLEMS = 1  # exit code
 _REPAIRED = ("segment", "trial", "note")  # kinds of problem that 'repair' sets aside
 _SHOWN = 20  # problems of each kind that are printed

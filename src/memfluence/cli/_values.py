@@ -23,8 +23,6 @@ from memfluence.cli._terminal import (
 )
 from memfluence.errors import InputError
 
-__all__ = ["datamodels", "judge", "profile", "scores", "values"]
-
 _SHOWN = 10  # rows that a person sees; --json and --out give all
 
 

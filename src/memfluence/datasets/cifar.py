@@ -18,8 +18,6 @@ from memfluence.datasets.dataset import Dataset, from_arrays
 from memfluence.datasets.folder import folder_with, require_file
 from memfluence.errors import DatasetError
 
-__all__ = ["load_cifar10", "load_cifar100"]
-
 _PIXELS = 3 * 32 * 32
 
 

@@ -12,8 +12,6 @@ from memfluence.datasets.dataset import Dataset, from_arrays
 from memfluence.datasets.folder import require_file
 from memfluence.errors import DatasetError
 
-__all__ = ["load_csv"]
-
 _MISSING = ["", "NA", "N/A", "NaN", "nan", "null"]
 
 

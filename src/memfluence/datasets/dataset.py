@@ -17,8 +17,6 @@ import numpy as np
 
 from memfluence.errors import DatasetError
 
-__all__ = ["Dataset", "from_arrays", "is_missing"]
-
 _INTEGER_LIMIT = 2**63
 _NOT_FINITE = "a NaN, an infinity or a missing value; drop or fill such values"
 _BYTES_AT_ONCE = 1 << 24  # bounds the copies made while hashing and checking

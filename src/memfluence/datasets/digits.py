@@ -13,8 +13,6 @@ import numpy as np
 from memfluence.datasets.dataset import Dataset, from_arrays
 from memfluence.seeding import generator, random_subset
 
-__all__ = ["load_digits"]
-
 _N_TRAIN = 600
 
 

@@ -11,16 +11,6 @@ from memfluence.datasets.dataset import Dataset, from_arrays
 from memfluence.datasets.images import Files, Picture, lazy_dataset, open_picture, stack_pictures
 from memfluence.errors import DatasetError
 
-__all__ = [
-    "check_between",
-    "check_folder",
-    "folder_with",
-    "list_classes",
-    "list_files",
-    "load_folder",
-    "require_file",
-]
-
 _SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"}
 _LAYOUT = "expected train/CLASS/IMAGE and test/CLASS/IMAGE (val is accepted for test)"
 

@@ -14,8 +14,6 @@ from memfluence.datasets.folder import check_between
 from memfluence.datasets.images import Picture, stack_pictures
 from memfluence.errors import DatasetError
 
-__all__ = ["convert", "is_local", "load_huggingface"]
-
 
 def load_huggingface(
     place: str, name: str, *, config: str | None = None, revision: str | None = None, **options: Any

@@ -10,8 +10,6 @@ from memfluence.datasets.folder import check_between, check_folder, list_classes
 from memfluence.datasets.images import Files, lazy_dataset
 from memfluence.errors import DatasetError
 
-__all__ = ["load_imagenet"]
-
 _SOLUTION, _SYNSETS = "LOC_val_solution.csv", "LOC_synset_mapping.txt"  # Kaggle's names
 _LAYOUT = f"expected train/WNID/*.JPEG and val/WNID/*.JPEG (or val/*.JPEG beside {_SOLUTION})"
 

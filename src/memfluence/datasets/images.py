@@ -16,20 +16,6 @@ import numpy as np
 from memfluence.datasets.dataset import Dataset, from_arrays
 from memfluence.errors import DatasetError, one_line
 
-__all__ = [
-    "Files",
-    "LazyImages",
-    "Picture",
-    "features",
-    "lazy_dataset",
-    "one_input",
-    "open_picture",
-    "picture_range",
-    "square_picture",
-    "stack_pictures",
-    "to_images",
-]
-
 # What Pillow may decode, whatever a file is called: it would hand other formats (EPS) to programs of the machine.
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")
 _SILENT = logging.NullHandler()

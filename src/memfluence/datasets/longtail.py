@@ -21,8 +21,6 @@ from memfluence.datasets.dataset import Dataset, from_arrays
 from memfluence.datasets.folder import check_between
 from memfluence.seeding import generator, random_subset
 
-__all__ = ["load_longtail"]
-
 # Indices of the "data" stream: one for each thing that is drawn.
 _WORLD, _TRAIN, _TEST, _FLIPS = range(4)
 

@@ -11,8 +11,6 @@ from memfluence.datasets.dataset import Dataset, from_arrays
 from memfluence.datasets.folder import folder_with
 from memfluence.errors import DatasetError
 
-__all__ = ["load_mnist"]
-
 _UNSIGNED_BYTES = 0x08
 
 

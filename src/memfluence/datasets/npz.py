@@ -7,8 +7,6 @@ from memfluence.datasets.folder import require_file
 from memfluence.errors import DatasetError
 from memfluence.npzfiles import open_npz
 
-__all__ = ["load_npz"]
-
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 

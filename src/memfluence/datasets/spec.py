@@ -23,8 +23,6 @@ from memfluence.datasets.mnist import load_mnist
 from memfluence.datasets.npz import load_npz
 from memfluence.errors import DatasetError, shortened
 
-__all__ = ["as_dataset", "load", "portable_name", "short_name"]
-
 
 @dataclass(frozen=True)
 class Source:

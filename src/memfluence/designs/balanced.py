@@ -21,8 +21,6 @@ from memfluence.errors import DesignError
 from memfluence.records import Trial
 from memfluence.seeding import generator, random_subset
 
-__all__ = ["DEFAULT_BLOCK", "Balanced"]
-
 MOST_TRIALS, MOST_BITS = 10_000, 2**28  # of a block; bits are trials times examples
 DEFAULT_BLOCK = 10  # with keep 0.7: every example is in 7 trials of each 10 and out of 3
 

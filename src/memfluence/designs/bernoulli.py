@@ -13,8 +13,6 @@ from memfluence.designs.fixed import subset_sizes
 from memfluence.records import Kind, Plan, Trial
 from memfluence.seeding import generator
 
-__all__ = ["Bernoulli"]
-
 
 @dataclass(frozen=True)
 class Bernoulli:

@@ -11,8 +11,6 @@ from memfluence.errors import DesignError
 from memfluence.npzfiles import is_npy, open_npz, read_npy
 from memfluence.records import Kind, Plan, Trial
 
-__all__ = ["Explicit", "checked_masks", "read_masks"]
-
 
 @dataclass(frozen=True, eq=False)
 class Explicit:

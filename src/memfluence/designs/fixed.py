@@ -13,8 +13,6 @@ from memfluence.errors import DesignError
 from memfluence.records import Kind, Plan, Trial
 from memfluence.seeding import generator, random_subset
 
-__all__ = ["Design", "Fixed", "subset_sizes"]
-
 
 class Design(Protocol):
     """A design: the examples that each trial keeps.

@@ -19,8 +19,6 @@ from memfluence.errors import DesignError
 from memfluence.npzfiles import read_npy
 from memfluence.records import Kind, Plan, Trial
 
-__all__ = ["Grouped", "Groups", "groups_from"]
-
 
 @dataclass(frozen=True, eq=False)
 class Groups:

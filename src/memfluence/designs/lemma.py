@@ -14,8 +14,6 @@ from typing import Literal
 from memfluence.designs.fixed import Fixed, subset_sizes
 from memfluence.records import Kind
 
-__all__ = ["Lemma"]
-
 
 @dataclass(frozen=True)
 class Lemma(Fixed):

@@ -12,8 +12,6 @@ from memfluence.designs.fixed import Fixed
 from memfluence.errors import DesignError
 from memfluence.records import Kind, Plan, Trial
 
-__all__ = ["Repeats"]
-
 
 @dataclass(frozen=True)
 class Repeats:

@@ -16,8 +16,6 @@ from memfluence.errors import DesignError
 from memfluence.records import Kind, Plan, Trial
 from memfluence.seeding import generator, random_subset
 
-__all__ = ["Uniform"]
-
 
 @dataclass(frozen=True)
 class Uniform:

@@ -7,12 +7,13 @@ from memfluence.engines._ray_cluster import connected, gpus_and_device, no_room,
 from memfluence.engines._signals import uninterrupted
 from memfluence.engines._threads import THREAD_VARIABLES, one_thread, one_thread_from_the_start
 from memfluence.engines._versions import installed_versions
-from memfluence.engines.events import Emit, Event, Note, PartWay, SegmentWritten, TrialDone, TrialFailed, WorkerLost
+from memfluence.engines.events import Emit, Event, Note, SegmentWritten, TrialDone, TrialFailed, WorkerLost
 from memfluence.engines.local import run_local
 from memfluence.engines.processes import run_processes
 from memfluence.engines.ray import run_ray
 from memfluence.engines.work import Group, Work, groups_of, trials_of
 from memfluence.errors import InputError
+from memfluence.records import PartWay
 
 __all__ = [
     "ENGINES",

@@ -7,8 +7,6 @@ from memfluence.engines.events import Event, SegmentWritten, TrialDone, TrialFai
 from memfluence.engines.work import Group, Work
 from memfluence.store import TrialStore
 
-__all__ = ["Ledger", "gone_on", "next_handout"]
-
 _MOST_GROUPS_PER_HANDOUT = 64
 
 

@@ -16,8 +16,6 @@ from memfluence.engines._safe_path import outside_of_untrusted
 from memfluence.engines._signals import STOPPING
 from memfluence.errors import EngineError, InputError
 
-__all__ = ["connected", "gpus_and_device", "no_room", "places", "told_on_stderr"]
-
 _SECONDS_TO_REACH = 5.0
 _SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # an empty frame of HTTP/2's settings: length, type, flags, stream
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _SETTINGS  # to which gRPC, and so Ray, answers with its own

@@ -25,8 +25,6 @@ from memfluence.engines.work import Group, Work
 from memfluence.errors import EngineError, LearnerError, MemfluenceError, StoreError
 from memfluence.store import TrialStore
 
-__all__ = ["Mailbox", "Parcel", "Report", "run_groups"]
-
 _SECONDS_BETWEEN_POSTS = 0.5
 _SECONDS_BETWEEN_LOOKS = 0.5  # whether the driver wants to stop
 _loaded: dict[str, Work] = {}  # what this process works on, by the parcel's key

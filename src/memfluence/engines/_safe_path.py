@@ -13,8 +13,6 @@ from contextlib import chdir, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-__all__ = ["SAFE_PATH", "outside_of_untrusted", "safe_children", "safe_joblib", "scripts_as_ever"]
-
 SAFE_PATH = {"PYTHONSAFEPATH": "memfluence"}  # any text counts; this one says who has set it
 
 

@@ -9,8 +9,6 @@ from types import FrameType
 
 from memfluence.errors import DeadlineReached
 
-__all__ = ["STOPPING", "blocked", "interrupted_at", "noticed_interrupt", "time_is_over", "uninterrupted"]
-
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

@@ -4,8 +4,6 @@ import importlib.metadata
 import platform
 from contextlib import suppress
 
-__all__ = ["installed_versions"]
-
 
 def installed_versions() -> dict[str, str]:
     """What run.json records, of this machine."""

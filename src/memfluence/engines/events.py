@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from memfluence.records import PartWay
 
-__all__ = ["Emit", "Event", "Note", "PartWay", "SegmentWritten", "TrialDone", "TrialFailed", "WorkerLost"]
-
 
 @dataclass(frozen=True)
 class TrialDone:

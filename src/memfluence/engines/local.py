@@ -9,8 +9,6 @@ from memfluence.engines._threads import one_thread
 from memfluence.engines.events import Emit
 from memfluence.engines.work import Group, GroupRunner, Work
 
-__all__ = ["run_local"]
-
 
 def run_local(work: Work, groups: Sequence[Group], emit: Emit, *, deadline: float | None = None) -> None:
     """Run all groups. Whatever ends it early, an interrupt too, the completed trials are stored first."""

@@ -28,8 +28,6 @@ from memfluence.errors import EngineError, LearnerError, MemfluenceError
 from memfluence.records import Failure
 from memfluence.store import TrialStore
 
-__all__ = ["run_processes"]
-
 _SECONDS_PER_HANDOUT = 0.5  # quick trials are handed out several groups at a time
 
 

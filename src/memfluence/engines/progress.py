@@ -5,13 +5,12 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from memfluence.engines.events import Event, Note, PartWay, TrialDone, TrialFailed, WorkerLost
+from memfluence.engines.events import Event, Note, TrialDone, TrialFailed, WorkerLost
 from memfluence.errors import one_line
+from memfluence.records import PartWay
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-__all__ = ["Progress", "ProgressListener", "Share", "Silent", "duration"]
 
 _SECONDS_BETWEEN_LINES = 10.0  # where there is no terminal to redraw
 _MOST_PARTS_SHOWN = 3

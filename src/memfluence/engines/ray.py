@@ -27,8 +27,6 @@ from memfluence.errors import EngineError, InputError, LearnerError
 from memfluence.records import Failure
 from memfluence.store import TrialStore
 
-__all__ = ["run_ray"]
-
 _TICK = 0.5  # seconds between looks at the mailbox and at the nodes
 _SHORTEST, _LONGEST = 2.0, 60.0  # seconds of work in a task; each stores a segment, and may be lost as a whole
 _SHARE = 0.02  # of the time worked so far, that a task may take

@@ -17,8 +17,6 @@ from memfluence.learners import Learner, Resumable
 from memfluence.records import Failure, Outcome, Trial
 from memfluence.store import Location, SegmentWriter, TrialStore
 
-__all__ = ["Group", "GroupRunner", "Work", "groups_of", "trials_of"]
-
 
 @dataclass(frozen=True)
 class Group:

@@ -18,8 +18,6 @@ from memfluence.errors import InputError, shortened
 from memfluence.estimators.counts import column_counts
 from memfluence.records import Kind, Trials
 
-__all__ = ["Arms", "arms"]
-
 
 @dataclass(frozen=True, eq=False)
 class Arms:

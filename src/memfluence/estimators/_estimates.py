@@ -16,8 +16,6 @@ from memfluence.estimators.counts import kernels
 from memfluence.estimators.intervals import Difference
 from memfluence.estimators.memory import Memory
 
-__all__ = ["Block", "ClassBlock", "Estimates", "TopK", "TopTests", "class_members", "keep_largest"]
-
 Block = tuple[np.ndarray, np.ndarray]  # training and test indices whose pairs are looked at
 BYTES_PER_PAIR = 160  # of a selected pair, with its estimates and errors and what sorting takes
 

@@ -9,15 +9,6 @@ from memfluence.errors import InputError
 from memfluence.estimators.counts import bits_at
 from memfluence.records import Trials
 
-__all__ = [
-    "checked_utility",
-    "chosen_tests",
-    "kept_examples",
-    "mean_utility",
-    "subset_sizes",
-    "sums_kept",
-]
-
 CELLS_AT_ONCE = 2**22  # of trials times examples, 32 MB in float64
 
 

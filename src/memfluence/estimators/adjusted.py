@@ -49,8 +49,6 @@ from memfluence.estimators.memory import Memory
 from memfluence.estimators.real import RealInfluence, real_influence, real_memorization
 from memfluence.records import Kind, Trials
 
-__all__ = ["AdjustedInfluence", "adjusted_influence", "adjusted_memorization"]
-
 ALL_EXAMPLES = 5000  # up to so many, the masks of all of them are tried beside those of the class
 TRAIN_AT_ONCE, TEST_AT_ONCE = 2048, 512
 # The share of an outcome's variance that masks are taken to explain, each for one penalty; 0 is no adjustment.

@@ -33,8 +33,6 @@ from memfluence.estimators._values import checked_utility, sums_kept
 from memfluence.estimators.intervals import Difference, normal_difference
 from memfluence.records import Trials
 
-__all__ = ["banzhaf_values"]
-
 
 def banzhaf_values(trials: Trials, utility: Any) -> Difference:
     """Banzhaf values from trials of the Bernoulli design with keep 0.5 and their utilities (trials,)."""

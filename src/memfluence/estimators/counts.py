@@ -22,17 +22,6 @@ import numpy as np
 
 from memfluence.errors import InputError, MemfluenceWarning
 
-__all__ = [
-    "JointCounter",
-    "Method",
-    "bits_at",
-    "column_counts",
-    "each_tile",
-    "joint_counts_reference",
-    "kernels",
-    "pair_counts",
-]
-
 if TYPE_CHECKING:
     from memfluence.estimators.kernels.counting import PackedCounter
 

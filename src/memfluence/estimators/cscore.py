@@ -27,8 +27,6 @@ from memfluence.estimators._arms import arms
 from memfluence.estimators.memorization import memorization_of
 from memfluence.records import Kind, Trials
 
-__all__ = ["CScores", "c_scores"]
-
 
 @dataclass(frozen=True, eq=False)
 class CScores:

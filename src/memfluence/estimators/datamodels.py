@@ -31,8 +31,6 @@ from memfluence.estimators._values import kept_examples
 from memfluence.estimators.memory import Memory
 from memfluence.records import Trials
 
-__all__ = ["Datamodels", "datamodels"]
-
 HELD_OUT = 5  # one mask in so many
 FOLDS = 5
 ALPHAS = 20  # from the least that gives no weights down to a hundredth of it

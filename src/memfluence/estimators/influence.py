@@ -41,8 +41,6 @@ from memfluence.estimators.kernels.int8 import DeviceScan
 from memfluence.estimators.memory import Memory
 from memfluence.records import Kind, Trials
 
-__all__ = ["Influence", "Scan", "influence"]
-
 Scan = Callable[[Arms, Sequence[Block], float], list[Block]]  # pairs of blocks at a threshold, found elsewhere
 
 WORK_BYTES = 120 * 2**20  # of tiles of the matrix product

@@ -61,8 +61,6 @@ from memfluence.estimators._arms import Arms
 from memfluence.estimators.counts import bits_at
 from memfluence.records import Trials
 
-__all__ = ["Difference", "agresti_caffo", "clustered_difference", "difference", "normal_difference", "wilson_interval"]
-
 Z95 = 1.959963984540054  # 97.5% quantile of the standard normal distribution
 BITS_AT_ONCE = 2**23  # trials times pairs looked at together
 

@@ -43,8 +43,6 @@ from memfluence.estimators._values import kept_examples
 from memfluence.estimators.memory import Memory
 from memfluence.records import Trials
 
-__all__ = ["Judged", "Judgement", "Mean", "judge_scores"]
-
 TESTS_AT_ONCE = 256
 _PerTest = tuple[np.ndarray, np.ndarray]  # (tests,), and the influence of each mask on it, (masks, tests)
 

@@ -18,8 +18,6 @@ import math
 
 from memfluence.errors import InputError
 
-__all__ = ["lemma_bound", "lemma_trials"]
-
 
 def lemma_bound(n_train: int, subset_size: int, trials: float, *, simple: bool = False) -> float:
     """Upper bound of the mean squared error; `simple` is the looser one of the statement, else that of the proof."""

@@ -28,8 +28,6 @@ from memfluence.estimators.counts import column_counts
 from memfluence.estimators.intervals import clustered_difference, difference
 from memfluence.records import Kind, Trials
 
-__all__ = ["Memorization", "memorization", "memorization_of"]
-
 
 @dataclass(frozen=True, eq=False)
 class Memorization:

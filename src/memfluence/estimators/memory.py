@@ -14,8 +14,6 @@ from pathlib import Path
 
 from memfluence.errors import InputError
 
-__all__ = ["Memory", "bytes_of"]
-
 HEADROOM = 1.15  # of the advice: what is resident varies, and later steps may need a little more
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 

@@ -36,8 +36,6 @@ from memfluence.estimators.memorization import Memorization
 from memfluence.estimators.memory import Memory
 from memfluence.records import Kind, Trials
 
-__all__ = ["RealInfluence", "real_influence", "real_memorization"]
-
 # A tile of the matrix products: 67 MB of mask and 17 MB of outcomes in float64.
 TRIALS_AT_ONCE, TRAIN_AT_ONCE, TEST_AT_ONCE = 4096, 2048, 512
 

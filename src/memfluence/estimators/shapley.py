@@ -51,8 +51,6 @@ from memfluence.estimators._values import checked_utility, subset_sizes, sums_ke
 from memfluence.estimators.intervals import Difference, normal_difference
 from memfluence.records import Trials
 
-__all__ = ["shapley_values"]
-
 FOLDS = 5
 NEAREST = 20  # trials that the usual utility of a size comes from, or a hundredth of them if that is more
 

@@ -25,8 +25,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["fisher_p_values", "harmonic", "p_values", "q_values", "score_statistic"]
-
 
 def p_values(
     in_correct: Any, trials_in: Any, out_correct: Any, trials_out: Any, *, null: float = 0.0, exact: bool = True

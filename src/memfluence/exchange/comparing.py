@@ -15,8 +15,6 @@ from memfluence.findings.agreement import INFLUENCE, MEMORIZATION, Agreement, Pa
 from memfluence.runs import Run, open_run
 from memfluence.store import RUN_FILE, locate, other_inputs
 
-__all__ = ["Comparison", "compare", "compared"]
-
 DEFAULT_INFL = 0.15  # at which pairs are selected, and lists of them cut
 Side = Run | Published
 

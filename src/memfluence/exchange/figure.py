@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["comparison_figure", "save_comparison"]
-
 MANY = 3000  # points, from which on a cloud is counted in bins
 PANEL = 2.7  # inches
 NAME_LETTERS = 26  # of a run's or a file's name

@@ -13,8 +13,6 @@ import numpy as np
 from memfluence.exchange.published import Published
 from memfluence.runs import Run, Table
 
-__all__ = ["FoundAgain", "found_again"]
-
 
 @dataclass(frozen=True, eq=False)
 class FoundAgain:

@@ -26,8 +26,6 @@ from memfluence.store.places import Location, locate
 from memfluence.store.run_file import FORMAT, RunInfo, info_from_json, is_run, segment_columns
 from memfluence.store.store import TrialStore
 
-__all__ = ["Imported", "Labels", "import_trials"]
-
 _ROWS_PER_SEGMENT = 512
 
 

@@ -24,8 +24,6 @@ from memfluence.runs import Run
 from memfluence.runs.table import from_cell
 from memfluence.store import read_columns, write_whole
 
-__all__ = ["Published", "export_published", "read_published"]
-
 _SCORES = ("index", "label", "memorization")  # columns that a table of scores has, among others
 _PAIRS = ("train_index", "test_index", "label", "influence", "memorization")
 _MAY_LACK = ("memorization",)  # no estimate: all trials kept the example, or none did

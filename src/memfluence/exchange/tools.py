@@ -21,8 +21,6 @@ from memfluence.runs import Run, Table
 from memfluence.runs.values import memorization_table
 from memfluence.store import known_data, refuse_uri, write_whole
 
-__all__ = ["TOOLS", "export_for"]
-
 ROWS_AT_ONCE = 1000
 _CARD = """---
 configs:

@@ -25,14 +25,6 @@ from memfluence.runs import Run
 from memfluence.store import unpack, write_whole
 from memfluence.store.run_file import MOST, RUN_FILE, plain_json
 
-__all__ = [
-    "TrialsFile",
-    "export_trials",
-    "read_release_folder",
-    "read_trials_file",
-    "release_folders",
-]
-
 RELEASE_FILE = "aux_arrays.npz"
 _NEEDED = ("mask", "train_correct", "test_correct", "train_labels", "test_labels")
 _RELEASE_NEEDED = (

@@ -27,18 +27,6 @@ if TYPE_CHECKING:
 
     from memfluence.experiments.long_tail import Campaign
 
-__all__ = [
-    "ask",
-    "clipping",
-    "draw_clips",
-    "draw_noises",
-    "draw_stopping",
-    "early_stopping",
-    "limited",
-    "report_clipping",
-    "times_seen",
-]
-
 
 def _stopped(campaign: "Campaign") -> dict[str, dict[str, Any]]:
     """What the learner is set to for early stopping, by the name of the store."""

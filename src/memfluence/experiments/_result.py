@@ -16,36 +16,6 @@ from memfluence.store import RunInfo, other_inputs
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    "BLOCKS",
-    "LEAST_TRIALS",
-    "Data",
-    "Infl",
-    "Keep",
-    "Mem",
-    "MemoryLimit",
-    "Permutations",
-    "Repeats",
-    "Result",
-    "Said",
-    "SameClass",
-    "Seed",
-    "Splits",
-    "about",
-    "check_classes",
-    "check_repeats",
-    "check_same_data",
-    "check_trials",
-    "decimal",
-    "difference",
-    "jackknife",
-    "models",
-    "plain",
-    "points",
-    "spread",
-    "warn",
-]
-
 BLOCKS = 10  # of trials, for a jackknife
 LEAST_TRIALS = 20  # fewer say nothing about who is memorized: a standard error of 0.24 at keep 0.7
 

@@ -22,18 +22,6 @@ from memfluence.records import Trials
 from memfluence.runs import Run
 from memfluence.seeding import generator
 
-__all__ = [
-    "Curves",
-    "Side",
-    "by_chance",
-    "check_draws",
-    "compared",
-    "of_keep",
-    "on_memorization",
-    "sides",
-    "trials_each",
-]
-
 CUTS = 2**20  # numbers of draws that cut a side to size; those below split a run
 
 

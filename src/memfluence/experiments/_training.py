@@ -23,8 +23,6 @@ from memfluence.store import unpack, write_whole
 from memfluence.training.campaign import failed_trials, listener_of, prepare
 from memfluence.training.options import EngineOptions, TrialOptions, option, run_options, same_as
 
-__all__ = ["Retraining", "Training", "begun", "blocks", "correct_by_trial", "only", "saved_plan"]
-
 
 @dataclass(frozen=True, eq=False)
 class Retraining:

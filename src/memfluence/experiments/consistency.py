@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["HEADING", "agreement_table", "draw", "mean_sd", "report", "say", "summarize"]
-
 HEADING = "Do two halves of the trials agree? (Fig. 7)"
 
 KINDS = ("memorization", "same_class", "any_class")

@@ -21,8 +21,6 @@ from memfluence.store import refuse_uri, write_whole
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["directory_of", "draw", "experiment", "save"]
-
 Out = Annotated[str | Path | None, "Where results go.  [default: RUN/experiments/NAME]"]
 
 

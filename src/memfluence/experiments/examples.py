@@ -26,8 +26,6 @@ from memfluence.wording import class_name, shortened, value
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["CAPTION", "HEADING", "VALUES", "draw", "in_words", "nearest", "pictures", "say", "summarize"]
-
 HEADING = "What is memorized (Fig. 1)"
 CAPTION = "Training examples with memorization around 0, 0.5 and 1."
 

@@ -40,8 +40,6 @@ from memfluence.wording import approximate, count, percent
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["HEADING", "STRONG", "binned", "draw", "report", "say", "summarize"]
-
 HEADING = "How strong pairs are, and chance (Fig. 3)"
 
 BINS_PER_UNIT = 40  # so that 0.15 and 0.4 are edges

@@ -66,8 +66,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["HEADING", "NOTE", "conduct", "draw", "linear_at_once", "plan", "report", "say", "summarize"]
-
 HEADING = "What the last layer alone memorizes (Fig. 8)"
 
 NOTE = (

@@ -79,8 +79,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["HEADING", "Campaign", "World", "conduct", "draw", "plan", "report", "retraining", "say", "summarize"]
-
 HEADING = "The theory (Feldman 2019), on data whose subpopulations are known"
 
 SIZES = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, 10**9))  # of subpopulations, in the training set

@@ -43,8 +43,6 @@ from memfluence.wording import class_name, shortened, value
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["CAPTION", "HEADING", "draw", "positions", "say", "strongest_first", "summarize"]
-
 HEADING = "Pairs to look at (Figs. 4 to 6)"
 CAPTION = "Chosen by the paper's procedure."
 

@@ -48,8 +48,6 @@ from memfluence.seeding import generator, random_subset
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["HEADING", "MEMORIZED", "THRESHOLDS", "draw", "plan", "report", "say", "summarize"]
-
 HEADING = "What memorized examples are worth (Fig. 2)"
 
 THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)

@@ -44,8 +44,6 @@ from memfluence.wording import approximate
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["FEWEST", "HEADING", "draw", "propose", "report", "say", "summarize"]
-
 HEADING = "How low can the threshold be? (Sec. 2)"
 
 FEWEST = 20  # selected by each half

@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["HEADING", "draw", "plan", "report", "say", "summarize"]
-
 HEADING = "What the training examples in pairs are good for (Sec. 3.3)"
 
 ARMS = ("all", "without")

@@ -7,8 +7,6 @@ import numpy as np
 from memfluence.errors import InputError
 from memfluence.estimators import Arms, Block, Influence, Memory, class_members, memorization_of, p_values
 
-__all__ = ["check_error_control", "p_value_bound", "select", "significant", "tested_blocks"]
-
 ESTIMATES_AT_ONCE = 2**22  # 32 MB in float64
 ROWS_AT_ONCE = 2**16
 BYTES_TESTED = 320  # of a pair while it is tested: its counts, its p-value, and all that takes on the way

@@ -22,8 +22,6 @@ import numpy as np
 from memfluence.estimators import Influence
 from memfluence.findings._selection import tested_blocks
 
-__all__ = ["INFLUENCE", "MEMORIZATION", "Agreement", "Part", "agreement", "influence_agreement"]
-
 MEMORIZATION = np.arange(1, 21) / 20  # thresholds to look at: 0.05, 0.1, ..., 1
 INFLUENCE = np.arange(5, 61) / 100  # 0.05, 0.06, ..., 0.6
 BYTES_AT_ONCE = 40 * 2**22  # two blocks of estimates, what is selected from them and what that takes

@@ -29,8 +29,6 @@ from memfluence.findings._selection import select
 from memfluence.records import Kind, Trials
 from memfluence.seeding import generator
 
-__all__ = ["CrossFit", "cross_fitted_pairs", "halves"]
-
 
 @dataclass(frozen=True, eq=False)
 class CrossFit:

@@ -29,8 +29,6 @@ from memfluence.estimators.counts import bits_at
 from memfluence.findings.pairs import high_influence_pairs
 from memfluence.records import Kind, Trials
 
-__all__ = ["Duplicates", "train_test_duplicates"]
-
 
 @dataclass(frozen=True, eq=False)
 class Duplicates:

@@ -33,8 +33,6 @@ from memfluence.estimators import Memorization, Memory, arms, real_memorization
 from memfluence.estimators.counts import bits_at
 from memfluence.records import Kind, Trials
 
-__all__ = ["GroupScores", "group_scores", "group_trials"]
-
 
 @dataclass(frozen=True, eq=False)
 class GroupScores:

@@ -29,8 +29,6 @@ from memfluence.findings._selection import tested_blocks
 from memfluence.findings.prediction import fit_pairs
 from memfluence.records import Kind, Trials
 
-__all__ = ["trials_needed"]
-
 
 def trials_needed(
     trials: Trials,

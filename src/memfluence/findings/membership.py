@@ -43,8 +43,6 @@ from memfluence.estimators.counts import bits_at
 from memfluence.findings.roc import Roc, receiver
 from memfluence.records import Kind, Trials
 
-__all__ = ["Attack", "Variance", "membership_attack"]
-
 Variance = Literal["auto", "example", "pooled"]
 ENOUGH = 32  # shadow models on each side for a variance of the example's own; Carlini et al. take 64 in all
 AT_ONCE = 2**20  # log-odds held in some dozens of float64 arrays

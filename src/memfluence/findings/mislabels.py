@@ -41,8 +41,6 @@ from memfluence.estimators.counts import bits_at
 from memfluence.estimators.intervals import wilson_interval
 from memfluence.records import Kind, Trials
 
-__all__ = ["Agreement", "Mislabels", "held_out_votes", "likely_mislabels"]
-
 PREDICTIONS_AT_ONCE = 2**23  # held in a few arrays of 8 bytes each
 
 

@@ -39,8 +39,6 @@ from memfluence.findings._selection import check_error_control, p_value_bound, s
 from memfluence.records import Kind, Trials
 from memfluence.seeding import generator
 
-__all__ = ["Pairs", "high_influence_pairs", "influences_by_chance", "summary_of"]
-
 NOT_SMALL = 0.1  # share of the pairs found, above which those expected by chance are worth a warning
 DEFAULT_INFL = 0.15  # the paper's
 

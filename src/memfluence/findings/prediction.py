@@ -33,8 +33,6 @@ from memfluence.errors import InputError
 from memfluence.estimators import Arms, Influence, Memory, memorization_of
 from memfluence.estimators.counts import column_counts
 
-__all__ = ["PairModel", "Prediction", "fit_pairs"]
-
 FARTHEST = 1000  # times the trials at hand that predictions are asked about
 
 GRID = np.arange(-0.4, 1.0001, 0.01)  # true influences

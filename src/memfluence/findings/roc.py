@@ -17,8 +17,6 @@ import numpy as np
 
 from memfluence.seeding import generator
 
-__all__ = ["RATES", "Roc", "Share", "area_under", "rate_at", "receiver", "resampled"]
-
 RATES = (0.001, 0.01)  # false positive rates at which attacks are compared
 EDGES = 2000
 CURVE = 121  # points of the curve that is drawn

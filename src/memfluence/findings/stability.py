@@ -29,8 +29,6 @@ from memfluence.findings.prediction import fit_pairs
 from memfluence.records import Kind, Trials
 from memfluence.seeding import generator
 
-__all__ = ["Stability", "pair_stability"]
-
 
 @dataclass(frozen=True)
 class Stability:

@@ -26,8 +26,6 @@ from memfluence.learners.outcomes import (
 )
 from memfluence.records import Failure, Outcome, Trial
 
-__all__ = ["EstimatorLearner"]
-
 _SCORERS = ("predict_log_proba", "predict_proba", "decision_function")  # the first that a model has gives its scores
 
 

@@ -14,8 +14,6 @@ from memfluence.learners.identity import identity
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["ModuleFactory"]
-
 _GIVEN = {"in_channels": "in_channels", "n_classes": "n_classes", "num_classes": "n_classes"}
 
 

@@ -30,8 +30,6 @@ from memfluence.records import Failure, Outcome, Trial
 if TYPE_CHECKING:
     from memfluence.learners.nets.device import DeviceData
 
-__all__ = ["FunctionLearner"]
-
 _EXTRAS = ("device", "inputs", "n_classes")  # what a function may ask for by name, beside x, y and seed
 
 

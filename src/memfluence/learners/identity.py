@@ -34,8 +34,6 @@ from memfluence.errors import MemfluenceWarning
 from memfluence.learners.protocol import Learner
 from memfluence.records import canonical_json, digest
 
-__all__ = ["FILE_MODULE_PREFIX", "file_sha256", "identity", "up_to_date"]
-
 FILE_MODULE_PREFIX = "memfluence_learner_"  # of modules that `resolve` loads from a file
 
 _VERSION = 2

@@ -20,8 +20,6 @@ if TYPE_CHECKING:  # torch is loaded when a model is trained, not before
 
     from memfluence.learners.nets.batched_mlp import BatchedMLP, Features, Scaling
 
-__all__ = ["MLP"]
-
 
 @dataclass(frozen=True)
 class MLP:

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from memfluence.learners.nets.trainer import Trainer
     from memfluence.learners.nets.watch import Watch
 
-__all__ = ["ImageLoading", "Network", "from_factory", "from_preset", "lone_examples_explained", "network"]
-
 _TORCH_SAYS = "Expected more than 1 value per channel"  # within what compilers say around it
 
 _WAYS = ("auto", "table", "stream")

@@ -16,23 +16,6 @@ from memfluence.datasets import Dataset
 from memfluence.errors import DatasetError, LearnerError
 from memfluence.records import EXTRA_COLUMNS, Failure, Outcome, Trial
 
-__all__ = [
-    "LOWEST_LOG_PROBABILITY",
-    "NOTHING_KEPT",
-    "UnusableReturnError",
-    "as_array",
-    "class_codes",
-    "log_of",
-    "needs_scores",
-    "one_by_one",
-    "outcome_from_codes",
-    "outcome_from_scores",
-    "prediction_dtype",
-    "private_copy",
-    "score_extras",
-    "spread_columns",
-]
-
 NOTHING_KEPT = "the trial keeps no example, so there is nothing to train on; raise --keep."
 _EXITED = (
     "the learner's code ended the program, by sys.exit or by reading options that are not its own; raise an error."

@@ -15,8 +15,6 @@ import numpy as np
 from memfluence.datasets import Dataset
 from memfluence.records import Failure, Outcome, PartWay, Trial
 
-__all__ = ["Checkpoints", "Learner", "Representation", "Representing", "Resumable"]
-
 
 @runtime_checkable
 class Learner(Protocol):

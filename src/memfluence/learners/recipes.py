@@ -26,22 +26,6 @@ from memfluence.errors import LearnerError
 from memfluence.learners.settings import is_integer, is_real, known_or_error, parse_settings
 from memfluence.records import Trial
 
-__all__ = [
-    "LEARNER_PRESETS",
-    "PRESETS",
-    "LearnerPreset",
-    "Recipe",
-    "StepShape",
-    "learner_preset",
-    "named_recipe",
-    "override",
-    "preset_name",
-    "rates",
-    "step_shape",
-    "step_tables",
-    "steps_per_epoch",
-]
-
 _CHOICES: dict[str, Collection[str]] = {
     "schedule": ("linear", "steps", "constant"),
     "padding_mode": ("zeros", "reflect"),

@@ -30,8 +30,6 @@ from memfluence.learners.recipes import LEARNER_PRESETS
 from memfluence.learners.settings import known_or_error, parse_literals, parse_settings
 from memfluence.records import Failure, Outcome, PartWay, Trial, canonical_json
 
-__all__ = ["BUILTIN", "SourcedLearner", "built_in", "described", "is_file", "load", "represent", "resolve"]
-
 # Name -> where its class is; imported when it is asked for.
 BUILTIN: dict[str, str] = {"mlp": "memfluence.learners.mlp:MLP"}
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from memfluence.errors import LearnerError
 
-__all__ = ["is_integer", "is_real", "known_or_error", "parse_literals", "parse_options", "parse_settings"]
-
 _BY_TYPE = (int, float, bool, str, tuple[int, ...])  # what text is read as
 
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from memfluence.runs import Run
 
-__all__ = ["about", "new_figure", "pictures"]
-
 
 @contextmanager
 def new_figure(path: Path, width: float, height: float) -> "Iterator[Figure]":

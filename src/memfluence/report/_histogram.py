@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["BINS_PER_UNIT", "Histogram", "histogram"]
-
 BINS_PER_UNIT = 20  # so that 0.25 and the other usual thresholds are edges, exactly
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from memfluence.runs import Run
 
-__all__ = ["attack_figure", "histogram_figure", "pairs_figure"]
-
 CARRIED = 4  # test examples shown of each training example, as in the paper's figures
 # Inches of the figure of pairs: an image, the lines below it, the lines above all; where its columns begin.
 CELL, TEXT, HEAD, WIDTH = 0.94, 0.44, 0.86, 6.1

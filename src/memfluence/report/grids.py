@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from memfluence.runs import Run
 
-__all__ = ["duplicates_figure", "mislabels_figure"]
-
 # Inches: a picture, a line of text, what lies between two cells, the lines above all, the margin.
 PICTURE, LINE, GAP, HEAD, MARGIN = 1.0, 0.125, 0.16, 0.46, 0.1
 TOUCHING = 0.04  # between the two pictures of a pair

@@ -13,8 +13,6 @@ import numpy as np
 from memfluence.paper import MEMORIZED
 from memfluence.report._histogram import BINS_PER_UNIT, histogram
 
-__all__ = ["run_html"]
-
 WIDTH, HEIGHT = 360, 80
 
 

@@ -7,8 +7,6 @@ from memfluence.runs.run import Run
 from memfluence.training.campaign import failed_trials, prepare
 from memfluence.training.options import RunOptions, taking
 
-__all__ = ["run"]
-
 
 @taking(RunOptions)
 def run(options: RunOptions) -> Run:

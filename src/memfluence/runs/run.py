@@ -37,8 +37,6 @@ from memfluence.store import Location, RunInfo, TrialStore, folder_for, known_da
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Run", "open_run"]
-
 READING = 8_000_000  # bytes that the libraries that read take, however few trials there are
 
 

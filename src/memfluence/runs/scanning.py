@@ -17,8 +17,6 @@ from memfluence.engines import THREAD_VARIABLES, connected, gpus_and_device, no_
 from memfluence.errors import EngineError, InputError
 from memfluence.estimators import Arms, Block, Influence, Scan
 
-__all__ = ["scan_on_ray", "tiles"]
-
 _LEAST_PAIRS = 2**24  # of a task: a fraction of a second, against some milliseconds to hand it out
 _TASKS_PER_WORKER = 4  # so that workers finish together
 _TRIES = 3  # of a task whose worker or node is lost

@@ -10,8 +10,6 @@ import numpy as np
 
 from memfluence.store import INDEXED, TrialStore, versions_in
 
-__all__ = ["LATE", "status_of", "summary"]
-
 LATE = 600.0  # seconds before the last trial that count as "of late"
 
 

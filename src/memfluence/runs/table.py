@@ -17,8 +17,6 @@ from memfluence.store import write_whole
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Table", "from_cell"]
-
 ROWS_AT_ONCE = 10_000
 _RUNS = re.compile(r"'*[=+\-@\t\r]")  # beginnings of what a spreadsheet calculates, with the apostrophes that stop it
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")

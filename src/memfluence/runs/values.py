@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
     from memfluence.runs.run import Run
 
-__all__ = ["c_scores", "datamodels", "judge", "profile", "values"]
-
 ESTIMATORS = ("plain", "adjusted")
 Outcome = str | np.ndarray  # "correct", "margin", "logit", or an array (trials, n)
 

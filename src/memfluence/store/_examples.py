@@ -12,8 +12,6 @@ from memfluence.errors import StoreError
 from memfluence.store.parquet import ParquetContent, as_array, content_digest
 from memfluence.store.places import Location, file_errors, place_of
 
-__all__ = ["Sizes", "has_groups", "read_groups", "read_ids", "read_labels", "write_examples"]
-
 _ADVICE = "restore it from a copy of the run"
 
 

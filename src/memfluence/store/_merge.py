@@ -18,8 +18,6 @@ from memfluence.store.parquet import packed_width
 from memfluence.store.places import Location
 from memfluence.store.segments import Segment
 
-__all__ = ["Part", "choose", "merge", "precedence"]
-
 _COLUMNS = ("mask", "train_correct", "test_correct")
 
 

@@ -6,8 +6,6 @@ from memfluence.errors import InputError, MemfluenceError, RunMismatchError
 from memfluence.store.places import PARTIAL_PREFIX, Location, Place, file_errors, place_of
 from memfluence.store.run_file import RUN_FILE, read_run_file
 
-__all__ = ["another_run", "check_is_ours", "check_is_still_ours"]
-
 
 def check_is_ours(place: Place, directory: Location) -> None:
     """Refuse a path that holds anything but a run, or what a process that is just creating one has written so far."""

@@ -23,8 +23,6 @@ from memfluence.store.places import Location, Place, file_errors
 from memfluence.store.rows import Rows, read_rows
 from memfluence.store.run_file import MOST, RUN_FILE, RunInfo, plain_json
 
-__all__ = ["Damage", "StoreUpkeep", "failure_from"]
-
 T = TypeVar("T")
 _PAUSES = (0.1, 0.3, 1.0, 3.0, 10.0)  # seconds until a listing is made again that lacks what another host did
 Read = Callable[[], pa.Buffer]  # gives a file's bytes

@@ -23,17 +23,6 @@ from memfluence.store.parquet import content_digest, read_bytes
 from memfluence.store.places import Location, place_of, write_whole
 from memfluence.store.segments import DamagedSegmentError, trials_in
 
-__all__ = [
-    "Cache",
-    "cache_directory",
-    "digest_in",
-    "keep_unsent",
-    "known_data",
-    "remember_data",
-    "send_unsent",
-    "unsent_trials",
-]
-
 _SIZE = 10 * 2**30
 _NAME = re.compile(r"[A-Za-z0-9-]+-([0-9a-f]{32})\.parquet")
 

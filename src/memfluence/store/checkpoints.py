@@ -20,8 +20,6 @@ from memfluence.store.parquet import content_digest
 from memfluence.store.places import Location, place_of
 from memfluence.store.run_file import plain_json
 
-__all__ = ["CheckpointFiles", "StoredCheckpoint"]
-
 _FORMAT = 1
 _LONGEST_HEADER = 65536
 _SUFFIX = ".checkpoint"

@@ -23,8 +23,6 @@ from memfluence.store.places import publish
 from memfluence.store.run_file import plain_json
 from memfluence.store.segments import trials_in
 
-__all__ = ["INDEXED", "SegmentIndex"]
-
 _TEXTS = ("host", "device", "versions")
 INDEXED = ("accuracy_in", "accuracy_out", "test_accuracy", "seconds", *_TEXTS, "process", "finished")
 _FILE = ".index"

@@ -17,19 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = [
-    "ParquetContent",
-    "as_array",
-    "as_column",
-    "content_digest",
-    "most_bytes",
-    "pack",
-    "packed_width",
-    "read_bytes",
-    "read_columns",
-    "unpack",
-]
-
 _ALWAYS = 128 * 2**20
 _EXPANSION = 100  # masks are random, so no honest segment comes near
 _TEXT = 4  # bytes of a position in a dictionary, as which texts are read

@@ -24,24 +24,6 @@ import pyarrow as pa
 from memfluence.errors import InputError, StoreError
 from memfluence.store.parquet import read_bytes
 
-__all__ = [
-    "OBJECT_STORES",
-    "PARTIAL_PREFIX",
-    "Location",
-    "Place",
-    "Uri",
-    "file_errors",
-    "folder_for",
-    "locate",
-    "make_directory",
-    "move_file",
-    "place_of",
-    "publish",
-    "refuse_uri",
-    "remove_stale_partials",
-    "write_whole",
-]
-
 # Where an upload is one object that appears when it is complete; elsewhere files are written and then renamed.
 OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oci", "oss", "obs", "b2", "memory"}
 _URI = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):/(?P<slash>/?)(?P<rest>.*)", re.DOTALL)

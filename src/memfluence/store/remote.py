@@ -25,11 +25,6 @@ from memfluence.store.cache import Cache, digest_in
 from memfluence.store.parquet import content_digest
 from memfluence.store.places import OBJECT_STORES, PARTIAL_PREFIX, Uri
 
-__all__ = [
-    "RemotePlace",
-    "open_filesystem",
-]
-
 _CONNECT, _REQUEST = 5.0, 10.0  # seconds: to connect, and without a single byte
 _TRUE = {"true": True, "1": True, "false": False, "0": False}
 _S3_OPTIONS: Mapping[str, Callable[[str], object]] = {

@@ -15,8 +15,6 @@ from memfluence.store.parquet import as_array, as_column
 from memfluence.store.places import Location
 from memfluence.store.segments import DamagedSegmentError, read_table
 
-__all__ = ["Rows", "join_rows", "read_rows"]
-
 _BITS = ("mask", "train_correct", "test_correct")
 _EXTRAS = {name for names in EXTRA_COLUMNS.values() for name in names}
 

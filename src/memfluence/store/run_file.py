@@ -11,22 +11,6 @@ from memfluence.errors import InputError, StoreError, shortened
 from memfluence.records import EXTRA_COLUMNS, Kind, digest
 from memfluence.store.places import Location, file_errors, place_of
 
-__all__ = [
-    "FORMAT",
-    "MOST",
-    "RUN_FILE",
-    "RunInfo",
-    "UpToDate",
-    "check_run",
-    "differences",
-    "info_from_json",
-    "is_run",
-    "plain_json",
-    "read_run_file",
-    "segment_columns",
-    "write_run_file",
-]
-
 MOST = 2**31  # what is counted stays below: far more than anybody trains, and little enough to count up to
 _DEEPEST = 100
 

@@ -25,20 +25,6 @@ from memfluence.store.parquet import ParquetContent, as_array, content_digest, p
 from memfluence.store.places import Location, place_of
 from memfluence.store.run_file import MOST
 
-__all__ = [
-    "DamagedSegmentError",
-    "Segment",
-    "encode",
-    "encode_table",
-    "has_trials_of",
-    "read",
-    "read_table",
-    "segment_name",
-    "trials_in",
-    "versions_in",
-    "versions_text",
-]
-
 _NAME = re.compile(r"(\d+)-(\d+)-(\d+)-[0-9a-f]+\.parquet")
 _BITS = ("mask", "train_correct", "test_correct")
 _TYPES = {

@@ -36,8 +36,6 @@ from memfluence.store.places import Location, file_errors, locate, place_of
 from memfluence.store.run_file import RUN_FILE, RunInfo, UpToDate, differences, read_run_file, write_run_file
 from memfluence.store.segments import Segment
 
-__all__ = ["Damage", "Scan", "TrialStore"]
-
 
 @dataclass(frozen=True, eq=False)
 class Scan:

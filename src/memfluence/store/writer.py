@@ -19,8 +19,6 @@ from memfluence.records import Outcome
 from memfluence.store.places import Location
 from memfluence.store.store import TrialStore
 
-__all__ = ["SegmentWriter"]
-
 _SHORTEST, _LONGEST = 2.0, 60.0  # seconds between segments
 _SHARE_AT_RISK = 0.02  # of the time worked so far, that a kill -9 may cost
 _MOST_BYTES = 64 * 2**20

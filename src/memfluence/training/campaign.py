@@ -28,8 +28,6 @@ from memfluence.records import EXTRA_COLUMNS, canonical_json
 from memfluence.store import Location, RunInfo, TrialStore, locate, remember_data, segment_columns
 from memfluence.training.options import RunOptions, parse_shard
 
-__all__ = ["Campaign", "failed_trials", "listener_of", "prepare"]
-
 DEFAULT_TRIALS = 2000  # the paper's number for ImageNet; standard errors of about 0.025 at worst with keep 0.7
 DEFAULT_KEEP = 0.7  # the paper's
 MOST_TRIALS = 10_000_000  # far beyond anyone's patience; a slip of the finger should not fill the memory

@@ -20,21 +20,6 @@ from memfluence.errors import InputError
 if TYPE_CHECKING:
     from memfluence.engines.progress import ProgressListener
 
-__all__ = [
-    "EngineOptions",
-    "MachineOptions",
-    "PlanOptions",
-    "RunOptions",
-    "TrialOptions",
-    "option",
-    "parse_shard",
-    "run_options",
-    "same_as",
-    "settings_of",
-    "shard_of_job",
-    "taking",
-]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")

@@ -17,8 +17,6 @@ from memfluence.store.parquet import packed_width
 from memfluence.training.campaign import Campaign, prepare
 from memfluence.training.options import PlanOptions, run_options, taking
 
-__all__ = ["plan"]
-
 _BASE_BYTES = 120_000_000  # Python, NumPy, Arrow, and the blocks in which pairs are counted
 _BYTES = {"prediction": 1, "margin": 2, "logit": 2}
 _PILOT_SECONDS = 5.0  # one-by-one learners are timed over a few trials

@@ -34,21 +34,6 @@ import numba.extending
 import numpy as np
 from numba import types
 
-__all__ = [
-    "BLOCK",
-    "GROUP",
-    "PANEL",
-    "count_minority",
-    "count_ones",
-    "count_words",
-    "divide",
-    "keep_largest",
-    "list_minority",
-    "to_rows",
-    "to_words",
-    "transpose",
-]
-
 _u8, _u32, _u64, _i32, _i64, _f64 = types.uint8, types.uint32, types.uint64, types.int32, types.int64, types.float64
 
 if sys.byteorder != "little":

@@ -25,21 +25,7 @@ import numba
 import numpy as np
 
 from memfluence.estimators.kernels import compiled
-from memfluence.estimators.kernels.compiled import BLOCK, GROUP, PANEL, divide, keep_largest
-
-__all__ = [
-    "CHUNK",
-    "PANEL",
-    "PackedCounter",
-    "Panel",
-    "Tests",
-    "divide",
-    "each_tile",
-    "in_threads",
-    "keep_largest",
-    "thread_count",
-    "work_bytes",
-]
+from memfluence.estimators.kernels.compiled import BLOCK, GROUP, PANEL
 
 _config: Any = numba.config
 Task = TypeVar("Task")

@@ -21,8 +21,6 @@ from memfluence.records import Trials
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["DeviceScan"]
-
 TRAIN_AT_ONCE, TEST_AT_ONCE = 2**14, 2**13  # a tile: 512 MB of counts, and twice that again
 FIRST_TRAIN = 2**10  # training examples of the first tile, when nothing can be thrown out yet; later ones double
 

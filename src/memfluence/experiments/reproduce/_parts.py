@@ -33,8 +33,6 @@ from memfluence.records import digest
 from memfluence.runs import Run, open_run
 from memfluence.store import RUN_FILE, is_run, unpack, write_whole
 
-__all__ = ["Parts", "base_of", "overview", "prepared"]
-
 NO_TIME = "There was not enough time for it; the same command goes on."
 UNFINISHED = "Not all of its models are trained yet; the same command goes on."
 RESAMPLES = 10  # for the spread of the number of pairs

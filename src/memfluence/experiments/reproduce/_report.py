@@ -15,8 +15,6 @@ from memfluence.experiments.reproduce._subjects import SECTIONS, TITLES, Subject
 from memfluence.experiments.reproduce._table import as_markdown, facts_of, rows_of
 from memfluence.store import write_whole
 
-__all__ = ["write_report"]
-
 MOST_BYTES = 150_000  # of a figure
 ANOTHER_NETWORK = "Does another network agree? (Fig. 7)"  # the second section of the experiment consistency
 

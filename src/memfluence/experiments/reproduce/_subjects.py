@@ -12,26 +12,6 @@ from memfluence.engines.progress import ProgressListener
 from memfluence.errors import InputError
 from memfluence.experiments import EXPERIMENTS, named
 
-__all__ = [
-    "ARCHITECTURES",
-    "FEWEST",
-    "LEAST",
-    "MOST",
-    "PARTS",
-    "SECTIONS",
-    "TITLES",
-    "TRAINED",
-    "Subject",
-    "Until",
-    "base_trials",
-    "chosen_parts",
-    "data_of",
-    "more_repeats",
-    "reserve",
-    "seconds_of",
-    "subject_of",
-]
-
 LEAST = {"removal": 5, "utility": 20, "last-layer": 1000}  # repeats, repeats a side, linear models: done first
 FEWEST = {"removal": 2, "utility": 2, "last-layer": 20, "second": 20}  # that say anything
 MOST = {"removal": 20, "utility": 50}  # repeats that are worth having, if there is time left

@@ -11,19 +11,6 @@ from memfluence.experiments.histogram import STRONG
 from memfluence.experiments.reproduce._subjects import ARCHITECTURES, TITLES, Subject
 from memfluence.paper import Reported
 
-__all__ = [
-    "RULES",
-    "Facts",
-    "as_markdown",
-    "difference",
-    "facts_of",
-    "in_words",
-    "reasons",
-    "rows_of",
-    "sides_in_words",
-    "thresholds_of_ours",
-]
-
 PERCENT = {"accuracy", "accuracy_without", "accuracy_whole", "test_accuracy", "contribution", "share", "test_share"}
 PERCENT |= {"share_below_strong", "cost", "cost_random", "found_again"}
 CHOSEN = {"run.mem", "run.infl", "run.keep", "thresholds.jaccard"}  # settings: ours are the paper's

@@ -43,17 +43,6 @@ from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
 from memfluence.learners.nets.device import refuse_missing
 
-__all__ = [
-    "BatchedMLP",
-    "Clipping",
-    "Features",
-    "Minibatch",
-    "Scaling",
-    "batch_sizes",
-    "load_features",
-    "minibatches",
-]
-
 _DENSE_BYTES = 2**30  # a sparse matrix that needs more than this as an array is refused
 _ROWS_AT_ONCE = 4096  # examples scored at once: bounds the activations, whatever the size of the dataset
 

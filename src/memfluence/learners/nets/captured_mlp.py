@@ -25,8 +25,6 @@ from memfluence.seeding import integer_seed
 if TYPE_CHECKING:
     from memfluence.learners.mlp import MLP
 
-__all__ = ["Captured", "CapturedMLP", "CapturedTraining", "captured_training", "update_in_torch"]
-
 _ROWS_AT_ONCE = 2000
 
 _NEVER = -1e4  # the bias of a class that does not exist

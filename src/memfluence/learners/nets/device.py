@@ -16,20 +16,6 @@ from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
 from memfluence.learners.outcomes import UnusableReturnError, as_array
 
-__all__ = [
-    "DeviceData",
-    "all_threads",
-    "available_cores",
-    "current_device",
-    "default_generator",
-    "device_name",
-    "kernels",
-    "no_synchronization",
-    "one_thread",
-    "refuse_missing",
-    "torch_device",
-]
-
 _ASKED_AT_ONCE = 500  # inputs of a user's model; about a batch of training: what could be trained can be asked
 
 

@@ -25,8 +25,6 @@ from memfluence.errors import LearnerError
 from memfluence.learners.factory import ModuleFactory
 from memfluence.learners.nets.architectures import build
 
-__all__ = ["FreshModels", "full_precision_head", "last_linear", "refuse_hidden_tensors", "take_over"]
-
 _OF_TORCH = frozenset(nn.Module().__dict__)  # values, submodules, hooks, the mode
 _TIED = (types.FunctionType, weakref.ref)  # cannot be copied, and may hold on to the module that they were made for
 

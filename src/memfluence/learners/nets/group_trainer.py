@@ -24,8 +24,6 @@ from memfluence.learners.recipes import Recipe, StepShape, rates, step_tables
 from memfluence.records import Trial
 from memfluence.seeding import integer_seed
 
-__all__ = ["GroupTrainer"]
-
 
 class GroupTrainer:
     """Trains K models on subsets that share one shape of steps; a step of `data` is a batch for each of them."""

@@ -29,22 +29,6 @@ from memfluence.learners.nets.device import available_cores, refuse_missing
 from memfluence.learners.network import ImageLoading
 from memfluence.learners.recipes import Recipe
 
-__all__ = [
-    "ImageData",
-    "ImageSource",
-    "Split",
-    "StreamedImages",
-    "block_rows",
-    "channel_statistics",
-    "crop_and_flip",
-    "decoded",
-    "decoded_table",
-    "image_source",
-    "load_images",
-    "padded_images",
-    "scaling",
-]
-
 Split = Literal["train", "test"]
 _CHANNELS = (1, 3, 4)
 _EVALUATED_AT_ONCE = 2500  # pictures; fewer where they are larger than

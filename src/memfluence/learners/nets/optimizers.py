@@ -12,8 +12,6 @@ import torch
 
 from memfluence.learners.recipes import Recipe
 
-__all__ = ["Optimizer"]
-
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # Jordan's quintic: all singular values to about 1 in few steps
 _NEWTON_SCHULZ_STEPS = 3
 

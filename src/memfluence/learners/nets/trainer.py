@@ -33,8 +33,6 @@ from memfluence.learners.recipes import Recipe, StepShape, rates, step_shape, st
 from memfluence.records import Trial
 from memfluence.seeding import integer_seed
 
-__all__ = ["Trainer", "given_to_head", "predicted", "widest_block"]
-
 _COMPILED_SHAPES = 64  # of convolutions, for muon: torch stops at 8, and an Inception has some 20
 _SPLITS: tuple[Split, Split] = ("train", "test")
 _FITTED_TO = 2000  # images that a layer with `fit_to_images` is fitted to

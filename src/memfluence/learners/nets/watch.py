@@ -22,8 +22,6 @@ from memfluence.learners.nets.device import device_name
 from memfluence.learners.protocol import Checkpoints
 from memfluence.records import PartWay, digest
 
-__all__ = ["HeldInterrupts", "Watch"]
-
 _SECONDS_BETWEEN_PAUSES = 0.5
 _SECONDS_BETWEEN_REPORTS = 5.0
 _LARGEST_SHARE = 0.02  # of the time, that writing checkpoints may take

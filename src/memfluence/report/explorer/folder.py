@@ -16,8 +16,6 @@ from pathlib import Path
 from memfluence.errors import InputError, StoreError
 from memfluence.store import file_errors, refuse_uri, write_whole
 
-__all__ = ["PAGE", "Folder", "check_place", "new_folder"]
-
 PAGE = "index.html"
 MARK = '<meta name="generator" content="memfluence">'  # only pages that carry it are written over
 PARTIAL = ".partial-"

@@ -16,8 +16,6 @@ from memfluence.estimators.counts import pair_counts
 if TYPE_CHECKING:
     from memfluence.runs import Run
 
-__all__ = ["Details", "Strongest", "accuracies_of", "influence_details", "strongest"]
-
 TESTS, CARRIERS, HARMFUL, SIMILAR = 8, 12, 4, 6  # shown on an example's page
 VALUES_AT_ONCE = 2**23
 COMPARED_AT_ONCE = 2**25  # values of a class whose profiles are compared; larger classes go without

@@ -15,8 +15,6 @@ from memfluence.wording import shortened
 if TYPE_CHECKING:
     from memfluence.runs import Run
 
-__all__ = ["add_inputs", "letters_for", "rows_as_json"]
-
 ID_LETTERS = 200
 FEATURES = 12
 CELL_LETTERS, NAME_LETTERS = 40, 40

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["MISSING", "STEPS", "packed", "packed_fractions", "quantized", "script"]
-
 STEPS = 10_000  # per unit
 MISSING = -32768
 NOBODY = 0xFFFFFFFF  # index of no example

@@ -11,8 +11,6 @@ from urllib.parse import urlsplit
 
 from memfluence.errors import InputError
 
-__all__ = ["ReportServer"]
-
 TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css", ".webp": "image/webp"}
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; base-uri 'none';"

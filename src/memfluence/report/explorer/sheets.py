@@ -18,8 +18,6 @@ from memfluence.datasets import LazyImages, to_images
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["Layout", "are_pictures", "chosen_layout", "pictures", "sheets"]
-
 BUDGET = 100_000_000  # bytes of all sheets
 SIDES = (160, 128, 96, 64, 48, 32, 24)
 SMALL = 64  # up to this side pixels are worth keeping as they are, and are shown as squares

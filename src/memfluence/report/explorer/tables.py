@@ -15,21 +15,6 @@ from memfluence.report.explorer.scripts import packed, packed_fractions, quantiz
 if TYPE_CHECKING:
     from memfluence.runs import Run
 
-__all__ = [
-    "CHUNK",
-    "Votes",
-    "default_order",
-    "duplicate_list",
-    "likely_mislabels",
-    "mislabel_list",
-    "pair_table",
-    "test_chunks",
-    "test_columns",
-    "train_chunks",
-    "train_columns",
-    "votes",
-]
-
 CHUNK = 256  # examples whose details are loaded together
 LISTED = 1000  # likely mislabels, and near-duplicates
 REJECTED = 0.5  # least share of held-out models, surely, that reject the label of a likely mislabel

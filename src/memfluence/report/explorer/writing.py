@@ -29,8 +29,6 @@ from memfluence.wording import class_name, shortened
 if TYPE_CHECKING:
     from memfluence.runs import Run
 
-__all__ = ["is_current", "write_report"]
-
 NAME_LETTERS, LABEL_LETTERS = 120, 1000
 # Shares of the time that each part takes, for the progress bar.
 FOUND, COUNTED, TOLD = 0.1, 0.35, 0.4

@@ -16,8 +16,6 @@ import pyarrow as pa
 
 from memfluence.store import DamagedSegmentError, Location, Rows, TrialStore, join_rows
 
-__all__ = ["LARGEST", "Batches", "Compacted", "compact"]
-
 LARGEST = 32 * 2**20  # bytes of a segment in memory: few files, and little to run again if one is damaged
 
 

@@ -17,8 +17,6 @@ from memfluence.errors import InputError, RunMismatchError, StoreError
 from memfluence.store import Location, Rows, RunInfo, TrialStore, differences, is_run, locate
 from memfluence.store.upkeep.compacting import Batches
 
-__all__ = ["Merged", "merge"]
-
 
 @dataclass(frozen=True)
 class Merged:

@@ -14,8 +14,6 @@ import numpy as np
 from memfluence.store import Damage, DamagedSegmentError, Location, TrialStore
 from memfluence.store.upkeep.verifying import Problem, Survey, problems_of, survey
 
-__all__ = ["Repaired", "repair"]
-
 
 @dataclass(frozen=True)
 class Repaired:

@@ -23,8 +23,6 @@ from memfluence.runs import Run
 from memfluence.store import Location, TrialStore, differences, pack, unpack, versions_in
 from memfluence.store.upkeep.verifying import design_of
 
-__all__ = ["Again", "run_again"]
-
 _BITS = ("mask", "train_correct", "test_correct")
 _UNEXPLAINED = ", and twice now it is the same: find out what is different here ('repair' trains nothing again)."
 

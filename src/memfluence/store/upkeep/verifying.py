@@ -17,13 +17,6 @@ from memfluence.errors import DesignError, MemfluenceError, StoreError
 from memfluence.records import Failure
 from memfluence.store import Damage, Location, Rows, StoredCheckpoint, TrialStore, pack
 
-__all__ = [
-    "BadRow",
-    "Survey",
-    "design_of",
-    "survey",
-]
-
 Precedence = tuple[float, bytes]
 
 

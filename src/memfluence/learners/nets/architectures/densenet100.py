@@ -8,8 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-__all__ = ["densenet100"]
-
 _GROWTH = 12
 _BLOCKS = 3
 _LAYERS = (

@@ -10,8 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-__all__ = ["inception"]
-
 # (1x1 filters, 3x3 filters) of an inception module; a single number is the 3x3 filters of a downsampling module.
 _MODULES: list[tuple[int, int] | int] = [
     (32, 32),

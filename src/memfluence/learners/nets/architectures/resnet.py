@@ -14,8 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-__all__ = ["resnet18", "resnet50", "resnet50_imagenet"]
-
 _WIDTHS = (64, 128, 256, 512)  # of the 3x3 convolutions in the four stages
 _STRIDES = (1, 2, 2, 2)  # of each stage's first block
 _DEPTHS_18, _DEPTHS_50 = (2, 2, 2, 2), (3, 4, 6, 3)  # blocks in each stage

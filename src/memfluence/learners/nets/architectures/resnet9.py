@@ -13,8 +13,6 @@ from torch import nn
 from memfluence.errors import LearnerError
 from memfluence.learners.nets.kernels.fused_norm import pooled_norm_celu
 
-__all__ = ["resnet9"]
-
 _CELU = 0.3  # smoother than ReLU near 0, which fits in fewer epochs; Page's
 _NORM_MOMENTUM = 0.4  # the running statistics follow a short training closely, where torch's 0.1 would lag behind
 _LOGIT_SCALE = 0.125  # keeps the softmax soft at the high rates of a short training; a power of 2, exact in bfloat16

@@ -17,8 +17,6 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-__all__ = ["available", "in_torch", "pooled_norm_celu"]
-
 # Asked once, so that torch.compile can trace `available`. Triton's interpreter runs the kernels on a CPU, for tests.
 _HAS_TRITON = importlib.util.find_spec("triton") is not None
 _INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"

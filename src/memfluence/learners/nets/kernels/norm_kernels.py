@@ -12,8 +12,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-__all__ = ["differentiate", "measure", "normalize"]
-
 _CHANNELS = 128  # of a program, at most
 _BLOCK = 2048  # ROWS x CHANNELS: 8 to a thread, one load of 16 bytes; with more, loads of winners would be too wide
 _BLOCK_TO_MAP = 4096  # where no sums are kept there are registers for two loads

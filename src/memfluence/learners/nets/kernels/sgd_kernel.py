@@ -4,8 +4,6 @@ import torch
 import triton
 import triton.language as tl
 
-__all__ = ["update"]
-
 _BLOCK = 2048
 
 
