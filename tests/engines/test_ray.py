@@ -197,6 +197,23 @@ def test_the_command_pairs_on_the_cluster(here: Path, cluster: SmallCluster) -> 
     assert found == expected
 
 
+def test_an_experiment_on_the_cluster_is_that_of_this_machine(
+    here: Path, cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All files of the result, and the scores of the models that it trained."""
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)  # where the user's own script would find its cluster
+    run, small = mf.open(here / "local"), {"thresholds": [0.1], "mem": 0.1, "repeats": 6, "progress": False}
+    for engine in ("local", "ray"):
+        mf.experiment("removal", run, out=here / f"removal-{engine}", engine=engine, **small)
+    files = [f"removal.{kind}" for kind in ("json", "parquet", "png", "svg")]
+    local, ray = ([(here / f"removal-{name}" / file).read_bytes() for file in files] for name in ("local", "ray"))
+    assert ray == local
+    assert scores_of("removal-ray/trained", here) == scores_of("removal-local/trained", here)
+    makers = {one["process"] for one in mf.open(here / "removal-ray" / "trained").status()["processes"]}
+    assert makers
+    assert os.getpid() not in makers
+
+
 def test_no_node_has_a_gpu(here: Path, cluster: SmallCluster) -> None:
     done = memfluence(*SMALL, "--out", "gpu", *on(cluster, "--gpus-per-worker", "0.5"), cwd=here, expect=2)
     assert "No node of the Ray cluster has 0.5 GPU(s)" in done.stderr
