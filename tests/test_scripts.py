@@ -100,6 +100,20 @@ def mislabels(out: Path) -> None:
     assert run("benchmarks/mislabels.py", "--trials", 16).count("| 16 | agreement |") == 2
 
 
+def recipes(out: Path) -> None:
+    pairs = np.arange(0, 40, 2), np.arange(20)
+    np.savez(out / "published.npz", tr_idx=pairs[0], tt_idx=pairs[1])
+    given = ("digits", "mlp epochs=1", "--published", out / "published.npz", "--out", out / "found")
+    run("benchmarks/recipes.py", *given, "--trials", 32)
+    assert "| mlp epochs=1 | 64 |" in run("benchmarks/recipes.py", *given, "--trials", 64)  # goes on
+    (row,) = written(out / "found" / "recipes.json")
+    same = mf.run("digits", learner="mlp", settings={"epochs": 1}, trials=64, out=out / "run", progress=False)
+    assert row["test"] == pytest.approx(same.status()["test_accuracy"])
+    estimates = same.influence_estimates().at(*pairs)
+    assert row["influence"] == pytest.approx(estimates.value.mean())
+    assert row["influence_stderr"] > 0
+
+
 def variance(out: Path) -> None:
     page = out / "variance.md"
     page.write_text("Before.\n<!-- tables -->\nold\n<!-- end of tables -->\nAfter.\n")
@@ -167,6 +181,7 @@ RUNS: dict[str, list[Callable[[Path], None]]] = {
     "benchmarks/estimate.py": [estimate, estimate_on_a_device],
     "benchmarks/explorer.py": [explorer],
     "benchmarks/mislabels.py": [mislabels],
+    "benchmarks/recipes.py": [recipes],
     "benchmarks/variance.py": [variance],
     "docs/judge_digits.py": [judge_digits],
     "docs/make_figures.py": [make_figures],
