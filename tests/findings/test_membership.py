@@ -7,7 +7,7 @@ from scipy.stats import norm
 from memfluence import designs
 from memfluence.errors import InputError
 from memfluence.findings import membership, membership_attack
-from memfluence.findings.roc import RATES, area_under, rate_at, receiver, resampled
+from memfluence.findings.membership import RATES, area_under, rate_at, receiver, resampled
 from memfluence.records import Kind, Trials
 from memfluence.seeding import generator
 

@@ -12,7 +12,7 @@ from memfluence.datasets import from_arrays
 from memfluence.errors import InputError
 from memfluence.findings import likely_mislabels
 from memfluence.report import duplicates_figure, mislabels_figure
-from memfluence.report.grids import GAP, PICTURE, _write
+from memfluence.report.figures import GAP, PICTURE, _write
 
 
 def test_duplicates_stand_side_by_side(tmp_path: Path) -> None:

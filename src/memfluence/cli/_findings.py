@@ -29,7 +29,7 @@ from memfluence.errors import InputError
 
 if TYPE_CHECKING:
     from memfluence.findings import Variance
-    from memfluence.findings.roc import Roc, Share
+    from memfluence.findings.membership import Roc, Share
     from memfluence.findings.stability import Stability
     from memfluence.runs import Run
 

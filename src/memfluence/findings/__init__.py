@@ -3,10 +3,10 @@
 from memfluence.findings.cross_fit import CrossFit, cross_fitted_pairs
 from memfluence.findings.duplicates import Duplicates, train_test_duplicates
 from memfluence.findings.groups import GroupScores, group_scores, group_trials
-from memfluence.findings.growth import trials_needed
 from memfluence.findings.membership import Attack, Variance, membership_attack
 from memfluence.findings.mislabels import Mislabels, held_out_votes, likely_mislabels
 from memfluence.findings.pairs import Pairs, high_influence_pairs
+from memfluence.findings.prediction import trials_needed
 from memfluence.findings.stability import Stability, pair_stability
 
 __all__ = [

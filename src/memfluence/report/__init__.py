@@ -1,8 +1,7 @@
 """Reports: an explorer of what a run found, figures for papers, and what a notebook shows of a run."""
 
 from memfluence.report.explorer import ReportServer, is_current, write_report
-from memfluence.report.figures import attack_figure, histogram_figure, pairs_figure
-from memfluence.report.grids import duplicates_figure, mislabels_figure
+from memfluence.report.figures import attack_figure, duplicates_figure, histogram_figure, mislabels_figure, pairs_figure
 from memfluence.report.notebook import run_html
 
 __all__ = [

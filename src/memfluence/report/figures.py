@@ -1,24 +1,27 @@
-"""Figures for papers: memorized training examples with the test examples they carry, the histogram, the attack's curve.
+"""Figures for papers: memorized training examples with the test examples they carry, the histogram, the attack's curve,
+and grids of pictures that a person can judge: likely mislabels, and train-test near-duplicates side by side.
 
-Vector or PNG by the file's suffix. Sizes are in inches at which the text is 7 to 9 points, so a figure goes into a page
-unscaled; the colours are Okabe and Ito's, which colour-blind readers can tell apart.
+A list decides what its grid shows: its first rows, in its order, none left out. Vector or PNG by the file's suffix.
+Sizes are in inches at which the text is 7 to 9 points, so a figure goes into a page unscaled; the colours are Okabe and
+Ito's, which colour-blind readers can tell apart.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memfluence.datasets import Dataset
-from memfluence.drawing import BLUE, GREY, INK, ORANGE, SOFT, picture
+from memfluence.datasets import Dataset, picture_range, short_name, to_images
+from memfluence.drawing import BLUE, FORMATS, GREY, INK, ORANGE, SOFT, encoded, new_canvas, picture, style
 from memfluence.errors import InputError
 from memfluence.estimators.counts import pair_counts
-from memfluence.findings import Attack, Pairs
+from memfluence.findings import Attack, Duplicates, Mislabels, Pairs
 from memfluence.paper import INFLUENCE, MEMORIZED
-from memfluence.report._drawing import about, new_figure, pictures
 from memfluence.report._histogram import histogram
+from memfluence.store import write_whole
 from memfluence.wording import class_name, count, error, percent, shortened, value
 
 if TYPE_CHECKING:
@@ -31,6 +34,40 @@ CARRIED = 4  # test examples shown of each training example, as in the paper's f
 CELL, TEXT, HEAD, WIDTH = 0.94, 0.44, 0.86, 6.1
 NAME_LETTERS = 16  # of a class's name, which is to end before the next column
 COLUMNS = (0.1, *(1.52 + 1.14 * k for k in range(CARRIED)))
+# Inches: a picture, a line of text, what lies between two cells, the lines above all, the margin.
+PICTURE, LINE, GAP, GRID_HEAD, MARGIN = 1.0, 0.125, 0.16, 0.46, 0.1
+TOUCHING = 0.04  # between the two pictures of a pair
+GRID_LETTERS = 15
+
+Line = tuple[str, str, bool]  # text, colour, bold
+
+
+@contextmanager
+def new_figure(path: Path, width: float, height: float) -> "Iterator[Figure]":
+    """A figure of that many inches, saved to `path` when the block ends."""
+    if path.suffix not in FORMATS:
+        raise InputError(f"{path} must end in one of {', '.join(FORMATS)}; got {path.suffix or 'no suffix'!r}.")
+    with style():
+        figure = new_canvas(width, height)
+        yield figure
+        write_whole(path, encoded(figure, path.suffix))
+
+
+def about(run: "Run") -> str:
+    """The data, the learner, n and t: 'digits, mlp: 1,197 training examples, 2,000 models'."""
+    learner = (run.info.learner or {}).get("name")
+    name = short_name(str(run.info.dataset["name"]))
+    what = ", ".join(part for part in (name, learner) if part)
+    return f"{what}{': ' if what else ''}{count(run.info.n_train)} training examples, {count(len(run.trials))} models"
+
+
+def pictures(dataset: Dataset, inputs: Any, rows: Sequence[int]) -> dict[int, np.ndarray]:
+    """Pictures of some examples by index, (h, w) or (h, w, 3) uint8 each."""
+    shown_range = picture_range(dataset.x_train, dataset.value_range)
+    images = to_images(inputs, shown_range, np.array(rows))
+    if images is None:
+        raise InputError(f"{dataset.name} holds no images to draw; 'memfluence report' shows what its inputs are.")
+    return dict(zip(rows, images))
 
 
 @dataclass(frozen=True)
@@ -207,3 +244,91 @@ def _arrow(figure: "Figure", y: float) -> None:
     height = figure.get_figheight()
     start, end = ((x / WIDTH, y / height) for x in (COLUMNS[0] + CELL + 0.12, COLUMNS[1] - 0.12))
     figure.add_artist(FancyArrowPatch(start, end, arrowstyle="->", mutation_scale=9, color=SOFT, shrinkA=0, shrinkB=0))
+
+
+def mislabels_figure(run: "Run", dataset: Dataset, found: Mislabels, path: Path, top: int = 40) -> Path:
+    """The first `top` of the list with their labels, what held-out models say, and how often models are right."""
+    rows = range(min(top, len(found)))
+    shown = pictures(dataset, dataset.x_train, found.index[: len(rows)].tolist())
+
+    def name(code: int) -> str:
+        return shortened(class_name(dataset.class_names[code]), GRID_LETTERS)
+
+    def lines(row: int) -> list[Line]:
+        said = found.agreement
+        suggested = []
+        if said is not None:
+            suggested = [(f"{name(int(said.suggestion[row]))}? {percent(said.share[row])}", BLUE, True)]
+        return [
+            (name(int(found.label[row])), ORANGE, True),
+            *suggested,
+            (f"{percent(found.accuracy_out[row])} → {percent(found.accuracy_in[row])}", INK, False),
+            (f"train {found.index[row]}", SOFT, False),
+        ]
+
+    said = " and what held-out models say instead, with the share that does" if found.agreement else ""
+    heading = (
+        f"Likely mislabels. {about(run)}",
+        f"The label{said}; models that are right without → with the example in training",
+    )
+    cells = [([shown[int(found.index[row])]], lines(row)) for row in rows]
+    return _grid(path, heading, cells, columns=8)
+
+
+def duplicates_figure(run: "Run", dataset: Dataset, found: Duplicates, path: Path, top: int = 40) -> Path:
+    """The first `top` pairs of the list: the training example on the left, the test example on the right."""
+    if not len(found):
+        raise InputError("There are no pairs to draw; lower the influence threshold (--infl) or run more trials.")
+    rows = range(min(top, len(found)))
+    train = pictures(dataset, dataset.x_train, found.train_index[: len(rows)].tolist())
+    test = pictures(dataset, dataset.x_test, found.test_index[: len(rows)].tolist())
+
+    def lines(row: int) -> list[Line]:
+        codes = dict.fromkeys((int(found.train_label[row]), int(found.test_label[row])))
+        name = " / ".join(shortened(class_name(dataset.class_names[code]), GRID_LETTERS) for code in codes)
+        return [
+            (name, ORANGE, True),
+            (f"influence {value(found.influence[row])}, at least {value(found.lower[row])}", INK, False),
+            (f"train {found.train_index[row]}, test {found.test_index[row]}", SOFT, False),
+        ]
+
+    heading = (
+        f"Train-test near-duplicates. {about(run)}",
+        "Left the training, right the test example that hangs on it; influence and the lower end of its 95% interval",
+    )
+    cells = [([train[int(found.train_index[row])], test[int(found.test_index[row])]], lines(row)) for row in rows]
+    return _grid(path, heading, cells, columns=4)
+
+
+def _grid(
+    path: Path, heading: Sequence[str], cells: Sequence[tuple[list[np.ndarray], list[Line]]], columns: int
+) -> Path:
+    """Cells of pictures side by side with lines of text below, row by row."""
+    across, below = (max(len(cell[part]) for cell in cells) for part in (0, 1))
+    cell_width = across * PICTURE + (across - 1) * TOUCHING + GAP
+    cell_height = PICTURE + below * LINE + GAP
+    columns = min(columns, len(cells))
+    width = max(2 * MARGIN + columns * cell_width - GAP, 5.0)
+    height = GRID_HEAD + -(-len(cells) // columns) * cell_height
+    with new_figure(path, width, height) as figure:
+        for k, (text, colour) in enumerate(zip(heading, (INK, SOFT))):
+            _write(figure, MARGIN, height - 0.08 - k * 0.15, text, colour, False)
+        for number, (images, lines) in enumerate(cells):
+            row, column = divmod(number, columns)
+            x, top = MARGIN + column * cell_width, height - GRID_HEAD - row * cell_height
+            for k, image in enumerate(images):
+                picture(figure, x + k * (PICTURE + TOUCHING), top, PICTURE, image)
+            for k, line in enumerate(lines):
+                _write(figure, x, top - PICTURE - 0.03 - k * LINE, *line, room=cell_width - GAP)
+    return path
+
+
+def _write(
+    figure: "Figure", x: float, top: float, text: str, colour: str, bold: bool, room: float | None = None
+) -> None:
+    """Text at a place in inches, smaller where it would not fit into so much room."""
+    width, height = figure.get_size_inches()
+    weight = "bold" if bold else "normal"
+    written = figure.text(x / width, top / height, text, color=colour, weight=weight, va="top", fontsize=7.5)
+    if room is not None and (wide := written.get_window_extent().width / figure.dpi) > room:
+        written.set_fontsize(7.5 * room / wide)
