@@ -14,8 +14,8 @@ import memfluence as mf
 from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError
 from memfluence.estimators import influence, memorization
 from memfluence.experiments import consistency
-from memfluence.experiments._splits import Side, by_chance, sides, trials_each
-from memfluence.experiments._splits import compared as compare_sides
+from memfluence.experiments.consistency import Side, by_chance, sides, trials_each
+from memfluence.experiments.consistency import compared as compare_sides
 from memfluence.experiments.doing import draw
 from memfluence.findings.cross_fit import halves
 

@@ -14,7 +14,7 @@ import memfluence as mf
 from memfluence.cli import _app, main
 from memfluence.cli._terminal import as_options
 from memfluence.errors import InputError
-from memfluence.experiments._training import Training
+from memfluence.experiments.doing import Training
 from memfluence.training.options import EngineOptions, PlanOptions, RunOptions, run_options
 
 TYPED = """

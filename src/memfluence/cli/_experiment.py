@@ -70,8 +70,7 @@ class Experiments(TyperGroup):
 
 def _command(name: str) -> Any:
     """The command of an experiment: its runs, and the options of its functions."""
-    from memfluence.experiments._training import Training
-    from memfluence.experiments.doing import experiment
+    from memfluence.experiments.doing import Training, experiment
 
     module = named(name)
     steps = [getattr(module, step) for step in ("plan", "summarize", "conduct") if hasattr(module, step)]

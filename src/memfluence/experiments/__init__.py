@@ -28,9 +28,8 @@ if TYPE_CHECKING:
         thresholds,
         utility,
     )
-    from memfluence.experiments._result import Result
-    from memfluence.experiments._splits import of_keep
-    from memfluence.experiments._training import Retraining
+    from memfluence.experiments._result import Result, of_keep
+    from memfluence.experiments.doing import Retraining
 
 __all__ = [
     "EXPERIMENTS",
@@ -61,7 +60,7 @@ EXPERIMENTS = {  # in the order of the paper: name and what `memfluence experime
     "last-layer": "Retrain the last layer alone (Fig. 8).",
     "long-tail": "The theory itself, on synthetic data.",
 }
-_HOMES = {"Result": "_result", "Retraining": "_training", "of_keep": "_splits"}
+_HOMES = {"Result": "_result", "Retraining": "doing", "of_keep": "_result"}
 
 
 def named(name: str) -> Any:

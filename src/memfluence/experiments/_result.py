@@ -10,6 +10,8 @@ import numpy as np
 
 from memfluence.datasets import short_name
 from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError
+from memfluence.estimators import arms
+from memfluence.records import Trials
 from memfluence.runs import Run
 from memfluence.store import RunInfo, other_inputs
 
@@ -120,6 +122,13 @@ def jackknife(left_out: Sequence[float] | np.ndarray) -> float:
     """Standard error of a number, from what it is without each of the blocks of trials that it is made of."""
     values = np.asarray(left_out, dtype=np.float64)
     return float(np.sqrt((len(values) - 1) / len(values) * ((values - values.mean()) ** 2).sum()))
+
+
+def of_keep(run: Run, keep: float | None) -> Trials:
+    """The trials of one keep fraction, of both arms."""
+    chosen = arms(run.trials, run.info.kinds, keep)
+    numbers = np.union1d(chosen.in_trials.numbers, chosen.out_trials.numbers)
+    return run.trials if len(numbers) == len(run.trials) else run.trials.select(np.isin(run.trials.numbers, numbers))
 
 
 def check_trials(run: Run, least: int = LEAST_TRIALS) -> None:

@@ -48,11 +48,11 @@ from memfluence.experiments._result import (
     check_trials,
     decimal,
     jackknife,
+    of_keep,
     points,
     spread,
 )
-from memfluence.experiments._splits import of_keep
-from memfluence.experiments._training import Training, only
+from memfluence.experiments.doing import Training, only
 from memfluence.findings.agreement import MEMORIZATION, Agreement, Part, agreement, influence_agreement
 from memfluence.learners import Learner, Representation, represent, resolve
 from memfluence.npzfiles import open_npz

@@ -68,7 +68,7 @@ from memfluence.experiments._result import (
     points,
     spread,
 )
-from memfluence.experiments._training import Retraining, Training
+from memfluence.experiments.doing import Retraining, Training
 from memfluence.learners import resolve
 from memfluence.records import Trials
 from memfluence.runs import Run

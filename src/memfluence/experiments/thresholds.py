@@ -35,8 +35,17 @@ from memfluence.experiments._result import (
     about,
     decimal,
 )
-from memfluence.experiments._splits import Side, by_chance, check_draws, compared, on_memorization, sides, trials_each
-from memfluence.experiments.consistency import agreement_table, mean_sd
+from memfluence.experiments.consistency import (
+    Side,
+    agreement_table,
+    by_chance,
+    check_draws,
+    compared,
+    mean_sd,
+    on_memorization,
+    sides,
+    trials_each,
+)
 from memfluence.findings.agreement import Agreement
 from memfluence.runs import Run
 from memfluence.wording import approximate

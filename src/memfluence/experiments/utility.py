@@ -40,12 +40,12 @@ from memfluence.experiments._result import (
     decimal,
     difference,
     models,
+    of_keep,
     points,
     spread,
     warn,
 )
-from memfluence.experiments._splits import of_keep
-from memfluence.experiments._training import Retraining, blocks, correct_by_trial
+from memfluence.experiments.doing import Retraining, blocks, correct_by_trial
 from memfluence.records import Trials
 from memfluence.runs import Run
 

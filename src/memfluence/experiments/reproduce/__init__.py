@@ -69,7 +69,7 @@ def reproduce(
     `train=False`, or a budget of "0", reads what is there. `report` is where the report goes (OUT/reproduction.md).
     """
     from memfluence.engines.progress import Progress, Silent
-    from memfluence.experiments._training import Training
+    from memfluence.experiments.doing import Training
     from memfluence.experiments.reproduce._parts import Parts, base_of, prepared
     from memfluence.experiments.reproduce._report import write_report
     from memfluence.experiments.reproduce._subjects import (

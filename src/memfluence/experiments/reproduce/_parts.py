@@ -15,8 +15,7 @@ from memfluence.engines.progress import duration
 from memfluence.errors import InputError, Interrupted, MemfluenceError
 from memfluence.estimators import memorization
 from memfluence.experiments._result import BLOCKS, Result, about, check_trials, jackknife, spread
-from memfluence.experiments._training import Training, begun
-from memfluence.experiments.doing import experiment
+from memfluence.experiments.doing import Training, begun, experiment
 from memfluence.experiments.last_layer import linear_at_once
 from memfluence.experiments.reproduce._subjects import (
     FEWEST,
