@@ -24,6 +24,8 @@ STYLE: dict[str, Any] = {
     "text.color": INK,
     "axes.edgecolor": SOFT,
     "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
     "xtick.color": SOFT,
     "ytick.color": SOFT,
     "svg.fonttype": "none",  # text stays text
@@ -72,12 +74,6 @@ def panels(
     axes: np.ndarray = figure.subplots(rows, columns, squeeze=False, **layout)
     figure.suptitle(title, fontsize=8, color=SOFT, x=0.01, ha="left")
     return figure, axes
-
-
-def panels_tidy(axes: np.ndarray) -> None:
-    """Remove the frames above and to the right."""
-    for one in axes.flat:
-        one.spines[["top", "right"]].set_visible(False)
 
 
 def curve(

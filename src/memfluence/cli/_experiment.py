@@ -1,8 +1,9 @@
 """`experiment NAME` and `reproduce`: commands made from the signatures of what they call.
 
 A parameter that is annotated with its help, `mem: Annotated[float, "Least memorization."] = 0.25`, is an option of the
-command; one without is for Python alone. Lists are typed with commas. A switch that is on is turned off by its option.
-Modules of experiments are imported when one of their commands is asked for.
+command, and so is one whose help is in `experiments.HELP`; any other is for Python alone. Lists are typed with commas.
+A switch that is on is turned off by its option. Modules of experiments are imported when one of their commands is asked
+for.
 """
 
 import inspect
@@ -29,7 +30,7 @@ from memfluence.cli._terminal import (
     typed_fields,
 )
 from memfluence.errors import InputError
-from memfluence.experiments import EXPERIMENTS, named
+from memfluence.experiments import EXPERIMENTS, HELP, named
 from memfluence.experiments.reproduce import reproduce as redo
 from memfluence.training.options import names, settings_of
 
@@ -128,8 +129,9 @@ def _options(*functions: Callable[..., Any]) -> "dict[str, tuple[Parameter, Read
     """The parameters of functions that are options of a command, as Typer reads them, and how their texts are read."""
     found: dict[str, tuple[Parameter, Read]] = {}
     for one in (one for function in functions for one in inspect.signature(function).parameters.values()):
-        if get_origin(one.annotation) is Annotated and one.name not in found:
-            kind, help = get_args(one.annotation)
+        annotated = get_origin(one.annotation) is Annotated
+        if (annotated or one.name in HELP) and one.name not in found:
+            kind, help = get_args(one.annotation) if annotated else (one.annotation, HELP[one.name])
             found[one.name] = _option(one.name, kind, help, one.default)
     return found
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memfluence.drawing import BLUE, GREY, INK, ORANGE, SOFT, encoded, panels, panels_tidy, style
+from memfluence.drawing import BLUE, GREY, INK, ORANGE, SOFT, encoded, panels, style
 from memfluence.errors import InputError
 from memfluence.exchange.comparing import Comparison
 from memfluence.exchange.finding_again import FoundAgain
@@ -64,7 +64,6 @@ def comparison_figure(found: Comparison) -> "Figure":
         draw(panel)
     for panel in axes.flat[len(drawers) :]:
         panel.set_axis_off()
-    panels_tidy(axes)
     return figure
 
 

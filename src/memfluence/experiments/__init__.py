@@ -4,10 +4,11 @@ plan(run, ...)      which models are to be trained and what each is for, where i
 summarize(...)      from runs, or from a plan and its trials, to a `Result`
 draw(result)        the figure
 say(result)         the table and the lines that the command line prints
-report(result, of)  the paragraphs of its section in the report of `reproduce`
+report(result, of)  the paragraphs of its section in the report of `reproduce`; without it, the title is shown there
 
-`memfluence.experiment(NAME, RUN, ...)` plans, trains with any engine into a store of its own, summarizes and draws. A
-name has an underscore as a module (`last_layer`) and a hyphen on the command line (`last-layer`).
+`memfluence.experiment(NAME, RUN, ...)` plans, trains with any engine into a store of its own, summarizes and draws. The
+parameters of `plan` and `summarize` are the options of `memfluence experiment NAME`, if they are in `HELP` or annotated
+with their help. A name has an underscore as a module (`last_layer`) and a hyphen on the command line (`last-layer`).
 """
 
 from importlib import import_module
@@ -16,38 +17,10 @@ from typing import TYPE_CHECKING, Any
 from memfluence.errors import InputError
 
 if TYPE_CHECKING:
-    from memfluence import paper
-    from memfluence.experiments import (
-        consistency,
-        examples,
-        histogram,
-        last_layer,
-        long_tail,
-        pairs,
-        removal,
-        thresholds,
-        utility,
-    )
     from memfluence.experiments._result import Result, of_keep
     from memfluence.experiments.doing import Retraining
 
-__all__ = [
-    "EXPERIMENTS",
-    "Result",
-    "Retraining",
-    "consistency",
-    "examples",
-    "histogram",
-    "last_layer",
-    "long_tail",
-    "named",
-    "of_keep",
-    "pairs",
-    "paper",
-    "removal",
-    "thresholds",
-    "utility",
-]
+__all__ = ["EXPERIMENTS", "Result", "Retraining", "named", "of_keep"]
 
 EXPERIMENTS = {  # in the order of the paper: name and what `memfluence experiment --help` says of it
     "examples": "Examples by memorization (Fig. 1).",
@@ -59,6 +32,18 @@ EXPERIMENTS = {  # in the order of the paper: name and what `memfluence experime
     "thresholds": "Thresholds that halves agree on.",
     "last-layer": "Retrain the last layer alone (Fig. 8).",
     "long-tail": "The theory itself, on synthetic data.",
+}
+HELP = {  # parameters that several experiments have
+    "dataset": "Where the data are, if the run does not say.",
+    "infl": "Least influence.",
+    "keep": "Which fraction, where the run has several.",
+    "mem": "Least memorization of the training example.",
+    "memory": "Most memory that estimates may take the process to, such as 2GB.",
+    "permutations": "Permuted copies, for what chance gives.",
+    "repeats": "Models for each point, all with seeds of their own.",
+    "same_class": "Pairs of different classes, too.",
+    "seed": "Root of all randomness.",
+    "splits": "Random splits of the trials, for means and spread.",
 }
 _HOMES = {"Result": "_result", "Retraining": "doing", "of_keep": "_result"}
 
@@ -77,5 +62,5 @@ def __getattr__(name: str) -> Any:
     if name == "paper":
         return import_module("memfluence.paper")
     if name.replace("_", "-") in EXPERIMENTS:
-        return import_module(f"{__name__}.{name}")
+        return named(name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,18 +20,6 @@ if TYPE_CHECKING:
 
 BLOCKS = 10  # of trials, for a jackknife
 LEAST_TRIALS = 20  # fewer say nothing about who is memorized: a standard error of 0.24 at keep 0.7
-
-# Parameters that several experiments have. The help beside a parameter makes it an option of the command line.
-Mem = Annotated[float, "Least memorization of the training example."]
-Infl = Annotated[float, "Least influence."]
-SameClass = Annotated[bool, "Pairs of different classes, too."]
-Keep = Annotated[float | None, "Which fraction, where the run has several."]
-Seed = Annotated[int, "Root of all randomness."]
-MemoryLimit = Annotated[str | int | None, "Most memory that estimates may take the process to, such as 2GB."]
-Splits = Annotated[int, "Random splits of the trials, for means and spread."]
-Permutations = Annotated[int, "Permuted copies, for what chance gives."]
-Repeats = Annotated[int, "Models for each point, all with seeds of their own."]
-Data = Annotated[str | None, "Where the data are, if the run does not say."]
 
 
 @dataclass(frozen=True)

@@ -26,34 +26,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from memfluence.drawing import COLOURS, GREY, INK, PAGE, SOFT, curve, panels, panels_tidy
+from memfluence.drawing import COLOURS, GREY, INK, PAGE, SOFT, curve, panels
 from memfluence.errors import InputError
 from memfluence.estimators import Arms, Influence, Memory, arms, memorization_of
-from memfluence.experiments._result import (
-    LEAST_TRIALS,
-    Infl,
-    Keep,
-    Mem,
-    MemoryLimit,
-    Permutations,
-    Result,
-    Said,
-    Seed,
-    Splits,
-    about,
-    check_same_data,
-    decimal,
-    of_keep,
-    spread,
-)
-from memfluence.findings.agreement import (
-    INFLUENCE,
-    MEMORIZATION,
-    Agreement,
-    Part,
-    agreement,
-    influence_agreement,
-)
+from memfluence.experiments._result import LEAST_TRIALS, Result, Said, about, check_same_data, decimal, of_keep, spread
+from memfluence.findings.agreement import INFLUENCE, MEMORIZATION, Agreement, Part, agreement, influence_agreement
 from memfluence.findings.cross_fit import halves
 from memfluence.records import Trials
 from memfluence.runs import Run
@@ -210,15 +187,15 @@ def _cut(trials: Trials, wanted: int, seed: int, number: int) -> Trials:
 def summarize(
     run: Run,
     *others: Run,
-    mem: Mem = 0.25,
-    infl: Infl = 0.15,
+    mem: float = 0.25,
+    infl: float = 0.15,
     any_class: Annotated[bool, "Leave out pairs of two classes, which take most of the time."] = True,
-    splits: Splits = 5,
-    permutations: Permutations = 3,
+    splits: int = 5,
+    permutations: int = 3,
     trials: Annotated[int | None, "Trials of each side.  [default: as many as possible]"] = None,
-    keep: Keep = None,
-    seed: Seed = 0,
-    memory: MemoryLimit = None,
+    keep: float | None = None,
+    seed: int = 0,
+    memory: str | int | None = None,
 ) -> Result:
     """Agreement between two halves of `run`, and between `run` and each of the others, over thresholds.
 
@@ -375,7 +352,6 @@ def draw(result: Result) -> "Figure":
             panel.set_ylim(0, top)  # chance may leave the panel
     legend = axes[0, 1].get_legend_handles_labels()
     _key(figure, legend, dotted=bool(anything), chance=bool(result.numbers["by_chance"]["memorization"]))
-    panels_tidy(axes)
     return figure
 
 

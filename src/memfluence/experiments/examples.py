@@ -19,7 +19,7 @@ import numpy as np
 from memfluence.datasets import Dataset, features, one_input, picture_range, to_images
 from memfluence.drawing import INK, ORANGE, SOFT, WORDS, cell, new_canvas, write
 from memfluence.errors import InputError, MemfluenceWarning
-from memfluence.experiments._result import Data, Keep, Result, Said, about, check_trials, decimal
+from memfluence.experiments._result import Result, Said, about, check_trials, decimal
 from memfluence.runs import Run
 from memfluence.wording import class_name, shortened, value
 
@@ -39,8 +39,8 @@ def summarize(
     *,
     classes: Annotated[Sequence[Any] | None, "Classes: bee,rose.  [default: the three that fit best]"] = None,
     count: Annotated[int, "Examples around each value."] = 4,
-    dataset: Data = None,
-    keep: Keep = None,
+    dataset: str | None = None,
+    keep: float | None = None,
 ) -> Result:
     """Up to `count` examples around each value, of classes given by label or name."""
     import pandas as pd

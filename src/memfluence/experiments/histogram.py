@@ -16,23 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memfluence.drawing import BLUE, GREY, INK, SOFT, panels, panels_tidy
+from memfluence.drawing import BLUE, GREY, INK, SOFT, panels
 from memfluence.errors import InputError
-from memfluence.experiments._result import (
-    Infl,
-    Keep,
-    Mem,
-    MemoryLimit,
-    Permutations,
-    Result,
-    Said,
-    SameClass,
-    Seed,
-    about,
-    check_trials,
-    decimal,
-    spread,
-)
+from memfluence.experiments._result import Result, Said, about, check_trials, decimal, spread
 from memfluence.findings.pairs import influences_by_chance
 from memfluence.runs import Run
 from memfluence.wording import approximate, count, percent
@@ -49,14 +35,14 @@ STRONG = 0.4  # from here on the paper sees near-duplicates
 def summarize(
     run: Run,
     *,
-    mem: Mem = 0.25,
-    infl: Infl = 0.15,
-    same_class: SameClass = True,
-    permutations: Permutations = 5,
+    mem: float = 0.25,
+    infl: float = 0.15,
+    same_class: bool = True,
+    permutations: int = 5,
     resamples: int = 0,
-    keep: Keep = None,
-    seed: Seed = 0,
-    memory: MemoryLimit = None,
+    keep: float | None = None,
+    seed: int = 0,
+    memory: str | int | None = None,
 ) -> Result:
     """The histogram in bins of 0.025, with what chance gives in each.
 
@@ -151,7 +137,6 @@ def draw(result: Result) -> "Figure":
         said.append(f"{percent(numbers['share_below_strong'], 1)} of influences below {STRONG:g}")
     text = "\n".join(said)
     panel.text(1.02, 0.78, text, transform=panel.transAxes, va="top", color=SOFT, fontsize=7, linespacing=1.5)
-    panels_tidy(axes)
     return figure
 
 

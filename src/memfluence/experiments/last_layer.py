@@ -31,18 +31,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from memfluence.datasets import Dataset
-from memfluence.drawing import BLUE, INK, ORANGE, PAGE, SOFT, panels, panels_tidy
+from memfluence.drawing import BLUE, INK, ORANGE, PAGE, SOFT, panels
 from memfluence.errors import InputError, Interrupted, RunMismatchError, StoreError
 from memfluence.estimators import memorization
 from memfluence.experiments._result import (
     BLOCKS,
-    Infl,
-    Keep,
-    Mem,
     Result,
     Said,
-    SameClass,
-    Seed,
     about,
     check_same_data,
     check_trials,
@@ -80,7 +75,11 @@ INFLUENCE = np.arange(1, 41) / 100  # thresholds compared; lower than elsewhere,
 
 
 def plan(
-    run: Run, trials: Annotated[int, "How many linear models to train."] = 1000, *, seed: Seed = 0, keep: Keep = None
+    run: Run,
+    trials: Annotated[int, "How many linear models to train."] = 1000,
+    *,
+    seed: int = 0,
+    keep: float | None = None,
 ) -> dict[str, Any]:
     """The design of the linear models: random subsets as large as the run's. Its masks follow from it."""
     check_trials(run)
@@ -188,10 +187,10 @@ def summarize(
     linear: Run,
     network: Mapping[str, Any],
     *,
-    mem: Mem = 0.25,
-    infl: Infl = 0.15,
-    same_class: SameClass = True,
-    keep: Keep = None,
+    mem: float = 0.25,
+    infl: float = 0.15,
+    same_class: bool = True,
+    keep: float | None = None,
 ) -> Result:
     """Estimates of `run` against those of `linear`, whose inputs are what the last layer of `network` is given.
 
@@ -331,7 +330,6 @@ def draw(result: Result) -> "Figure":
         one.set_xlabel("influence at or above")
         one.set_title(title, fontsize=8, color=INK)
     axes[0, 1].legend(frameon=False, fontsize=7, title="training example", title_fontsize=7)
-    panels_tidy(axes)
     return figure
 
 

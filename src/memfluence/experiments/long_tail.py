@@ -32,17 +32,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from memfluence.datasets import Dataset, as_dataset
-from memfluence.drawing import (
-    BLUE,
-    GREEN,
-    GREY,
-    INK,
-    ORANGE,
-    PAGE,
-    SOFT,
-    panels,
-    panels_tidy,
-)
+from memfluence.drawing import BLUE, GREEN, GREY, INK, ORANGE, PAGE, SOFT, panels
 from memfluence.errors import InputError
 from memfluence.estimators import memorization
 from memfluence.experiments._limits import (
@@ -60,7 +50,6 @@ from memfluence.experiments._result import (
     BLOCKS,
     Result,
     Said,
-    Seed,
     check_repeats,
     decimal,
     difference,
@@ -138,7 +127,7 @@ def plan(
     clips: Annotated[Sequence[float], "Norms at which the gradient of each example is clipped."] = CLIPS,
     noises: Annotated[Sequence[float], "Noise on clipped gradients, in multiples of their norm."] = NOISES,
     noise_clip: Annotated[float, "Norm at which gradients with noise are clipped."] = 5.0,  # which alone costs little
-    seed: Seed = 0,
+    seed: int = 0,
 ) -> Campaign:
     """The base world has the first of the first three lists; each of the others differs from it in one of the three."""
     check_repeats(repeats)
@@ -323,7 +312,6 @@ def draw(result: Result) -> "Figure":
     if clipping:
         draw_clips(axes[2, 0], [one for one in clipping if not one["noise"]])
         draw_noises(axes[2, 1], clipping, result.settings["noise_clip"])
-    panels_tidy(axes)
     return figure
 
 

@@ -23,19 +23,7 @@ import numpy as np
 
 from memfluence.drawing import BLUE, INK, ORANGE, SOFT, WORDS, cell, new_canvas, write
 from memfluence.errors import InputError
-from memfluence.experiments._result import (
-    Data,
-    Infl,
-    Keep,
-    Mem,
-    MemoryLimit,
-    Result,
-    Said,
-    SameClass,
-    about,
-    check_trials,
-    decimal,
-)
+from memfluence.experiments._result import Result, Said, about, check_trials, decimal
 from memfluence.experiments.examples import in_words, pictures
 from memfluence.runs import Run
 from memfluence.wording import class_name, shortened, value
@@ -52,12 +40,12 @@ SETS, EACH, TESTS = 3, 5, 4  # n_copies, n_egs and n_test_egs of the paper
 def summarize(
     run: Run,
     *,
-    mem: Mem = 0.25,
-    infl: Infl = 0.15,
-    same_class: SameClass = True,
-    dataset: Data = None,
-    keep: Keep = None,
-    memory: MemoryLimit = None,
+    mem: float = 0.25,
+    infl: float = 0.15,
+    same_class: bool = True,
+    dataset: str | None = None,
+    keep: float | None = None,
+    memory: str | int | None = None,
 ) -> Result:
     """The paper's selection of training examples, each with its four most influenced test examples."""
     import pandas as pd

@@ -20,14 +20,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from memfluence.drawing import BLUE, COLUMN, GREY, INK, ORANGE, curve, panels, panels_tidy
+from memfluence.drawing import BLUE, COLUMN, GREY, INK, ORANGE, curve, panels
 from memfluence.errors import InputError
 from memfluence.experiments._result import (
-    Keep,
-    Repeats,
     Result,
     Said,
-    Seed,
     about,
     check_classes,
     check_repeats,
@@ -57,11 +54,11 @@ MEMORIZED = 0.3  # the paper's, where it states the share of memorized examples 
 def plan(
     run: Run,
     thresholds: Annotated[Sequence[float], "Of memorization."] = THRESHOLDS,
-    repeats: Repeats = 5,
+    repeats: int = 5,
     *,
     mem: Annotated[float, "Threshold at which share and utility are stated."] = MEMORIZED,
-    seed: Seed = 0,
-    keep: Keep = None,
+    seed: int = 0,
+    keep: float | None = None,
     begun: Sequence[int] = (),
 ) -> Retraining:
     """The models of the experiment: `repeats` that keep all, and for each threshold `repeats` without the memorized
@@ -202,7 +199,6 @@ def draw(result: Result) -> "Figure":
     lower.set_ylabel("data left (%)")
     upper.set_ylabel("test accuracy (%)")
     upper.legend(frameon=False, loc="best", fontsize=7)
-    panels_tidy(axes)
     return figure
 
 

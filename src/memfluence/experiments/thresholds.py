@@ -21,20 +21,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from memfluence.drawing import BLUE, GREY, INK, ORANGE, PAGE, curve, panels, panels_tidy
+from memfluence.drawing import BLUE, GREY, INK, ORANGE, PAGE, curve, panels
 from memfluence.errors import InputError
-from memfluence.experiments._result import (
-    Keep,
-    MemoryLimit,
-    Permutations,
-    Result,
-    Said,
-    SameClass,
-    Seed,
-    Splits,
-    about,
-    decimal,
-)
+from memfluence.experiments._result import Result, Said, about, decimal
 from memfluence.experiments.consistency import (
     Side,
     agreement_table,
@@ -64,12 +53,12 @@ def summarize(
     *,
     jaccard: Annotated[float, "Jaccard index that two halves of the trials are to reach."] = 0.7,
     mem: Annotated[float, "Least threshold on memorization to propose."] = MEMORIZED,
-    same_class: SameClass = True,
-    splits: Splits = 5,
-    permutations: Permutations = 3,
-    keep: Keep = None,
-    seed: Seed = 0,
-    memory: MemoryLimit = None,
+    same_class: bool = True,
+    splits: int = 5,
+    permutations: int = 3,
+    keep: float | None = None,
+    seed: int = 0,
+    memory: str | int | None = None,
 ) -> Result:
     """Propose a threshold on memorization, at least `mem`, and with it one on influence."""
     import pandas as pd
@@ -174,7 +163,6 @@ def draw(result: Result) -> "Figure":
         panel.set_xlabel(f"{quantity} at or above")
         panel.set_ylabel("Jaccard index")
         panel.legend(frameon=False, fontsize=7, loc="best")
-    panels_tidy(axes)
     return figure
 
 

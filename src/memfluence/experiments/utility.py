@@ -22,17 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memfluence.drawing import BLUE, GREY, INK, ORANGE, PAGE, SOFT, panels, panels_tidy
+from memfluence.drawing import BLUE, GREY, INK, ORANGE, PAGE, SOFT, panels
 from memfluence.errors import InputError
 from memfluence.experiments._result import (
-    Infl,
-    Keep,
-    Mem,
-    Repeats,
     Result,
     Said,
-    SameClass,
-    Seed,
     about,
     check_classes,
     check_repeats,
@@ -60,13 +54,13 @@ ARMS = ("all", "without")
 
 def plan(
     run: Run,
-    repeats: Repeats = 20,
+    repeats: int = 20,
     *,
-    mem: Mem = 0.25,
-    infl: Infl = 0.15,
-    same_class: SameClass = True,
-    seed: Seed = 0,
-    keep: Keep = None,
+    mem: float = 0.25,
+    infl: float = 0.15,
+    same_class: bool = True,
+    seed: int = 0,
+    keep: float | None = None,
     begun: Sequence[int] = (),
 ) -> Retraining:
     """`repeats` models that keep all examples, and as many without S_h, by turns: wherever training is cut, both sides
@@ -184,7 +178,6 @@ def draw(result: Result) -> "Figure":
         one.set_title(title, fontsize=8, color=INK)
     axes[0, 0].set_ylabel("test accuracy (%)")
     _loss(axes[0, 2], result)
-    panels_tidy(axes)
     return figure
 
 

@@ -139,7 +139,6 @@ def histogram_figure(run: "Run", path: Path, *, keep: float | None = None) -> Pa
             textcoords="offset points",
             color=ORANGE,
         )
-        axes.spines[["top", "right"]].set_visible(False)
         axes.set_xlabel("memorization")
         axes.set_ylabel("training examples\n(log scale)")
         figure.text(0.13, 0.92, about(run), color=SOFT)
@@ -162,7 +161,6 @@ def attack_figure(run: "Run", found: Attack, path: Path) -> Path:
         axes.set_ylim(least, 1)
         axes.set_xlabel("false positive rate")
         axes.set_ylabel("true positive rate")
-        axes.spines[["top", "right"]].set_visible(False)
         axes.legend(frameon=False, loc="lower right")
         figure.text(0.15, 0.95, about(run), color=SOFT)
         figure.text(0.15, 0.905, f"{found.targets} target models, {found.shadows} shadow models each", color=SOFT)

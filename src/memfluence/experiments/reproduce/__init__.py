@@ -38,8 +38,8 @@ def reproduce(
         " models of last-layer, trials of second.",
     ] = None,
     trials: Annotated[int | None, "How many to begin with.  [default: by the time]"] = None,
-    mem: Annotated[float, "Least memorization of the training example."] = 0.25,
-    infl: Annotated[float, "Least influence."] = 0.15,
+    mem: float = 0.25,
+    infl: float = 0.15,
     learner: Annotated[Any, "Another one than the usual."] = None,
     settings: Annotated[
         Mapping[str, str] | None,
@@ -48,7 +48,7 @@ def reproduce(
     second: Annotated[Any, "Another network to compare with."] = None,
     device: Annotated[str, "auto, cpu or cuda."] = "auto",
     workers: Annotated[int, "Worker processes."] = 1,
-    seed: Annotated[int, "Root of all randomness."] = 0,
+    seed: int = 0,
     train: Annotated[bool, "Read what is there."] = True,
     report: Annotated[
         str | Path | None,
