@@ -161,11 +161,11 @@ def test_counters_of_the_minority_carry_over(rare):
 
 
 def test_quotients_are_rounded_as_divisions_are():
-    from memfluence.estimators.kernels import counting
+    from memfluence.estimators.kernels import compiled
 
     def quotients(a, b):
         found, none = np.empty((1, len(a))), np.zeros((1, len(a)), np.int32)
-        counting.divide(a[None].astype(np.int32), none, b.astype(float), np.ones(len(a)), np.zeros(1), found, 0, 0)
+        compiled.divide(a[None].astype(np.int32), none, b.astype(float), np.ones(len(a)), np.zeros(1), found, 0, 0)
         return found[0]
 
     small, large = (side[np.tri(1500, dtype=bool).T] for side in np.indices((1500, 1500)))  # of which 0 / 0 is NaN

@@ -256,7 +256,7 @@ def keep_largest(
 ) -> None:
     """Merge a tile's values into the largest so far; see `kernels/compiled.py`, which does it where it is loaded."""
     if kernels.cache_info().currsize and (found := kernels()) is not None:
-        found.keep_largest(values, index, best, best_index, first, of_columns)
+        found.compiled.keep_largest(values, index, best, best_index, first, of_columns)
     else:
         keep_largest_plainly(values, index, best, best_index, first, of_columns)
 

@@ -214,7 +214,7 @@ class Influence(Estimates):
         correct_out = self._correct_out[test].astype(float)  # (test,)
         loaded = kernels() if kernels.cache_info().currsize else None
         if loaded is not None and values.dtype in (np.float32, np.float64) and values.flags.c_contiguous:
-            loaded.divide(counts[0], counts[-1], trials_in, trials_out, correct_out, values, first, column)
+            loaded.compiled.divide(counts[0], counts[-1], trials_in, trials_out, correct_out, values, first, column)
             return
         columns_at_once = max(1, DIVIDED_AT_ONCE // max(1, len(train)))
         for start in range(0, len(test), columns_at_once):
