@@ -108,7 +108,6 @@ def closing_over(value: Any) -> Any:
         ([make(1), make(2), make(1)], [make(1), make(2), make(2)]),
         (list(range(1000)), [*range(999), 0]),
     ],
-    ids=repr,
 )
 def test_values_that_differ(one: Any, other: Any) -> None:
     told = [json.dumps(described(closing_over(value)), sort_keys=True) for value in (one, other)]

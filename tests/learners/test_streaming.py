@@ -287,7 +287,9 @@ def nearest(x: Any, y: np.ndarray, seed: int) -> Any:
     return predict
 
 
-@pytest.mark.parametrize("other", ["mlp", nearest, DummyClassifier(strategy="stratified")], ids=str)
+@pytest.mark.parametrize(
+    "other", ["mlp", nearest, DummyClassifier(strategy="stratified")], ids=["mlp", "nearest", "dummy"]
+)
 def test_other_learners_get_arrays(files: Dataset, other: Any) -> None:
     in_memory = replace(files, x_train=np.asarray(files.x_train), x_test=np.asarray(files.x_test))
     learner = resolve(other, {"epochs": "2"} if other == "mlp" else None)
