@@ -1,13 +1,16 @@
 """The examples of README and of all pages of docs/ run as they stand, in order, in an empty directory.
 
 Of a page, ```python and ```bash blocks are run; one with a title is a file of that name, to be run by a later block. A
-block after `<!-- not run: REASON -->` (data or a device that is not here) must compile, or name commands and options
-that exist, and so must every other `memfluence ...` on a page, in indented lines and in running text.
+```diff block changes the file of its title: its `+` lines follow the line above them there. A page with a file of src/
+works on a copy of the package. A block after `<!-- not run: REASON -->` (data or a device that is not here) must
+compile, or name commands and options that exist, and so must every other `memfluence ...` on a page, in indented lines
+and in running text.
 """
 
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -20,6 +23,7 @@ import memfluence as mf
 from memfluence.cli import _app
 
 ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "memfluence"
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text() for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 }
@@ -43,15 +47,34 @@ def blocks(page: str) -> list[Block]:
     return found
 
 
+def adds(page: str) -> bool:
+    """Whether the page adds files to the package."""
+    return any((block.title or "").startswith("src/") for block in blocks(page))
+
+
 def commands(page: str) -> list[str]:
     """All `memfluence ...` that a page names, without brackets and comments."""
     text = PAGES[page].replace("\\\n", " ").replace("\\|", ",")  # lines that go on; alternatives in a table
     lines = [line.strip() for block in BLOCK.finditer(text) for line in block["source"].splitlines()]
+    lines = [] if adds(page) else lines  # commands that the page adds are not there, and its blocks are run
     rest = BLOCK.sub("", text)
     lines += [line.strip() for line in rest.splitlines() if line.startswith("    ")]
     lines += [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", rest)]
     found = (re.match(r"(?:timeout -s INT \d+ )?(memfluence [a-z][^#|;]*)", line) for line in lines)
     return [match[1].replace("[", " ").replace("]", " ") for match in found if match]
+
+
+def change(file: Path, lines: str, page: str) -> None:
+    """Put each `+` line below the line before it, which the file has once."""
+    there, at = file.read_text().splitlines(), -1
+    for line in lines.splitlines():
+        if line.startswith("+"):
+            at += 1
+            there.insert(at, line[1:])
+        else:
+            assert there.count(line[1:]) == 1, f"{page}: {file.name} does not have this line once: {line[1:]}"
+            at = there.index(line[1:])
+    file.write_text("\n".join(there) + "\n")
 
 
 RUN_PAGES = [page for page in PAGES if any(block.why is None for block in blocks(page))]
@@ -74,8 +97,13 @@ def test_a_page_runs(page: str, tmp_path: Path) -> None:
     place = tmp_path / "empty"
     place.mkdir()
     environment = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+    if adds(page):
+        shutil.copytree(ROOT / "src", place / "src")
+        environment["PYTHONPATH"] = str(place / "src")
     for number, block in enumerate(blocks(page)):
-        if block.title is not None:
+        if block.kind == "diff":
+            change(place / str(block.title), block.source, page)
+        elif block.title is not None:
             (place / block.title).write_text(block.source)
         if block.title is not None or block.why is not None:
             continue
@@ -97,7 +125,8 @@ def test_what_is_not_run_is_at_least_python(page: str) -> None:
         if block.kind == "python":
             compile(block.source, page, "exec")
         else:
-            assert block.kind == "bash", f"{page}: nobody knows how to run ```{block.kind}"
+            runs = block.kind == "bash" or (block.kind == "diff" and block.title is not None)
+            assert runs, f"{page}: nobody knows how to run ```{block.kind}"
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)])
@@ -114,6 +143,32 @@ def test_commands_and_options_exist(page: str) -> None:
             known |= {option for sub in command.commands.values() for one in sub.params for option in one.opts}
         used = {word.partition("=")[0] for word in words if word.startswith("--")}
         assert used <= known, f"{page}: {line!r} has options that are not there: {sorted(used - known)}"
+
+
+def test_files_that_are_named_are_there() -> None:
+    """In README, docs and docstrings; paths are those of the repository, or those below the package or the page."""
+    texts = {path: path.read_text() for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *SOURCE.rglob("*.py")]}
+    named = {(path, name) for path, text in texts.items() for name in re.findall(r"`((?:[\w.-]+/)+[\w-]+\.py)\b", text)}
+    assert len(named) > 50
+    for path, name in named - {(SOURCE / "learners" / "resolve.py", "models/net.py")}:  # a user's own
+        there = any((folder / name).is_file() for folder in (ROOT, SOURCE, path.parent))
+        assert there, f"{path.relative_to(ROOT)} names {name}, which is not there"
+
+
+def test_the_page_for_developers_names_what_is_there() -> None:
+    page = PAGES["docs/architecture.md"]
+    rooms = {
+        path.name + "/" if path.is_dir() else path.name for path in SOURCE.glob("[a-z]*") if path.suffix != ".typed"
+    }
+    assert rooms <= set(re.findall(r"`([a-z]+(?:/|\.py))`", page))
+    for folder in re.findall(r"`((?:[\w-]+/)+)`", page):
+        assert folder == "trials/" or (SOURCE / folder).is_dir() or (ROOT / folder).is_dir(), folder
+    ways = re.findall(r"^\| `([\w/]+\.py)` \| ([^|]+) \|", page, re.MULTILINE)
+    assert len(ways) > 10
+    for file, names in ways:
+        for name in re.findall(r"`(\w+)`", names):
+            defined = re.search(rf"^ *(?:def|class) {name}\b|^{name}\b.* = ", (SOURCE / file).read_text(), re.MULTILINE)
+            assert defined, f"docs/architecture.md: {file} has no {name}"
 
 
 def test_the_pages_are_all_there() -> None:

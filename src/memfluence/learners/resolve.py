@@ -31,7 +31,9 @@ from memfluence.learners.settings import known_or_error, parse_literals, parse_s
 from memfluence.records import Failure, Outcome, PartWay, Trial, canonical_json
 
 # Name -> where its class is; imported when it is asked for.
-BUILTIN: dict[str, str] = {"mlp": "memfluence.learners.mlp:MLP"}
+BUILTIN: dict[str, str] = {
+    "mlp": "memfluence.learners.mlp:MLP",
+}
 
 _EXPECTED = (
     "a scikit-learn classifier (an object or class with fit and predict), a function train(x, y, seed) -> predict,"
