@@ -6,6 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from memfluence.runs import open_run
+from memfluence.runs.values import memorization_table
+
 # A learner that is cheap, random and uses its seed; PAUSE makes it take long enough to be killed in the middle.
 LEARNER = """
 import os
@@ -58,6 +61,9 @@ def start(*arguments: str, cwd: Path, pause: float = 0.0) -> subprocess.Popen[st
 
 
 def scores_of(run: str, cwd: Path) -> bytes:
-    memfluence("scores", run, "--out", f"{run}.csv", cwd=cwd)
-    memfluence("scores", run, "--out", f"{run}.parquet", cwd=cwd)
-    return (cwd / f"{run}.csv").read_bytes() + (cwd / f"{run}.parquet").read_bytes()
+    """As `memfluence scores --out` writes them, CSV and Parquet, made in this process: a command of its own is slow."""
+    table = memorization_table(open_run(cwd / run))
+    files = [cwd / f"{run}.{kind}" for kind in ("csv", "parquet")]
+    for file in files:
+        table.write(file)
+    return b"".join(file.read_bytes() for file in files)

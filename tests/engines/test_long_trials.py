@@ -1,6 +1,5 @@
 """Killed or interrupted in the middle of a long trial: the run goes on within it, and the scores are the same bytes."""
 
-import json
 import os
 import signal
 import subprocess
@@ -10,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import memfluence as mf
 from engines.commands import memfluence, scores_of, start
 
 # Network on pictures, slow enough to be caught in the middle: a trial is 400 steps and takes some seconds.
@@ -71,8 +71,7 @@ def killed(here: Path, out: str, *options: str) -> None:
 
 
 def fractions(here: Path, run: str) -> dict[int, float]:
-    status = json.loads(memfluence("status", run, "--json", cwd=here).stdout)
-    return {part["trial"]: part["fraction"] for part in status["part_way"]}
+    return {part["trial"]: part["fraction"] for part in mf.open(here / run).status()["part_way"]}
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])

@@ -14,10 +14,9 @@ import pytest
 
 import memfluence as mf
 from engines import test_long_trials
-from engines.commands import DATA, LEARNER, command, memfluence, start
+from engines.commands import DATA, LEARNER, command, memfluence, scores_of, start
 from engines.ray_cluster import SmallCluster, wait_for_segments
-from memfluence.runs import open_run, scanning
-from memfluence.runs.values import memorization_table
+from memfluence.runs import scanning
 from memfluence.seeding import integer_seed
 
 SMALL = ["run", DATA, "--learner", "learner.py:learn", "--trials", "24", "--seed", "4"]
@@ -50,15 +49,6 @@ def here(tmp_path_factory: pytest.TempPathFactory, digits: list[str]) -> Path:
 @pytest.fixture(scope="module")
 def undisturbed(here: Path) -> dict[str, bytes]:
     return {name: scores_of(name, here) for name in ("local", "small")}
-
-
-def scores_of(run: str, cwd: Path) -> bytes:
-    """As `memfluence scores --out` writes them, CSV and Parquet."""
-    table = memorization_table(open_run(cwd / run))
-    files = [cwd / f"{run}.{kind}" for kind in ("csv", "parquet")]
-    for file in files:
-        table.write(file)
-    return b"".join(file.read_bytes() for file in files)
 
 
 def on(cluster: SmallCluster, *more: str) -> list[str]:
