@@ -4,7 +4,7 @@ cluster (`ray`)."""
 from collections.abc import Sequence
 
 from memfluence.engines._ray_cluster import connected, gpus_and_device, no_room, places, told_on_stderr
-from memfluence.engines._signals import uninterrupted
+from memfluence.engines._signals import interrupted_at, uninterrupted
 from memfluence.engines._threads import THREAD_VARIABLES, one_thread, one_thread_from_the_start
 from memfluence.engines._versions import installed_versions
 from memfluence.engines.events import Emit, Event, Note, SegmentWritten, TrialDone, TrialFailed, WorkerLost
@@ -34,6 +34,7 @@ __all__ = [
     "gpus_and_device",
     "groups_of",
     "installed_versions",
+    "interrupted_at",
     "no_room",
     "one_thread",
     "one_thread_from_the_start",

@@ -7,7 +7,9 @@ OUT/trained/                          their trials: a run like any other
 
 import base64
 import json
+import math
 import operator
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -18,7 +20,7 @@ import numpy as np
 
 from memfluence.datasets import Dataset, as_dataset
 from memfluence.drawing import encoded, style
-from memfluence.engines.progress import Progress, ProgressListener
+from memfluence.engines.progress import ProgressListener
 from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError
 from memfluence.experiments import named
 from memfluence.experiments._result import Result, of_keep, plain
@@ -146,9 +148,13 @@ class Training(EngineOptions):
         """Who is told how far it is."""
         return listener_of(self.progress)
 
+    @property
+    def left(self) -> float:
+        """Seconds until the deadline."""
+        return math.inf if self.deadline is None else self.deadline - time.monotonic()
+
     def note(self, message: str) -> None:
-        if self.progress is True:
-            Progress().note(message)
+        self.listener.note(message)
 
     def retrain(self, plan: Retraining, run: Run, out: Path) -> Run:
         """Train the models of a plan as those of `run` were trained."""

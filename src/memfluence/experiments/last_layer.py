@@ -32,7 +32,8 @@ import numpy as np
 
 from memfluence.datasets import Dataset
 from memfluence.drawing import BLUE, INK, ORANGE, PAGE, SOFT, panels
-from memfluence.errors import InputError, Interrupted, RunMismatchError, StoreError
+from memfluence.engines import interrupted_at
+from memfluence.errors import DeadlineReached, InputError, Interrupted, RunMismatchError, StoreError
 from memfluence.estimators import memorization
 from memfluence.experiments._result import (
     BLOCKS,
@@ -173,11 +174,17 @@ def _trained(
     listener.note(f"{learner.name} on all {dataset.n_train:,} training examples, whose representations are taken:")
     listener.start(total=1, done=0)
     try:
-        return represent(learner, dataset, everything, device=training.device, checkpoints=kept, report=listener.event)
-    except KeyboardInterrupt:
+        with interrupted_at(training.deadline):
+            return represent(
+                learner, dataset, everything, device=training.device, checkpoints=kept, report=listener.event
+            )
+    except (KeyboardInterrupt, DeadlineReached) as end:
         part_way = kept.part_way(()) if kept else []
         where = f"is kept at {part_way[0].fraction:.0%} in {out}" if part_way else "is not kept"
-        raise Interrupted(f"Stopped: the network on all examples {where}; run the same command to go on.") from None
+        over, kind = (
+            ("The time is over", DeadlineReached) if isinstance(end, DeadlineReached) else ("Stopped", Interrupted)
+        )
+        raise kind(f"{over}: the network on all examples {where}; run the same command to go on.") from None
     finally:
         listener.stop()
 

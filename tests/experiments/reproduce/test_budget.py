@@ -1,13 +1,9 @@
-"""Time: read, split, and over once."""
-
-import time
+"""Time: read and split."""
 
 import pytest
 
-from memfluence.engines import Note, PartWay, TrialDone
-from memfluence.engines.progress import Silent
 from memfluence.errors import InputError
-from memfluence.experiments.reproduce._subjects import Until, base_trials, more_repeats, reserve, seconds_of
+from memfluence.experiments.reproduce._subjects import base_trials, more_repeats, reserve, seconds_of
 
 
 @pytest.mark.parametrize(
@@ -43,29 +39,3 @@ def test_reading_never_takes_most_of_the_time() -> None:
     assert reserve(50_000, 10_000, 6, budget=60) == 15
     assert reserve(600, 1197, 2, budget=840) == pytest.approx(10, abs=0.2)
     assert reserve(600, 1197, 0, budget=840) == 0
-
-
-def test_the_end_of_the_time_stops_training_once() -> None:
-    clock = Until(Silent(), time.monotonic() + 1000)
-    clock.event(Note("early"))
-    clock.deadline = time.monotonic() - 1
-    with pytest.raises(KeyboardInterrupt):
-        clock.event(Note("late"))
-    assert clock.expired
-    clock.event(Note("what is complete is stored"))
-
-
-def test_a_group_that_is_trained_at_once_is_not_thrown_away() -> None:
-    clock = Until(Silent(), time.monotonic() - 1)
-    clock.group = 4
-    for trial in (4, 5, 6):
-        clock.event(TrialDone(trial, 0.9, 0.1))
-    with pytest.raises(KeyboardInterrupt):
-        clock.event(TrialDone(7, 0.9, 0.1))
-
-
-def test_a_long_training_is_stopped_part_way() -> None:
-    clock = Until(Silent(), time.monotonic() - 1)
-    clock.group = 4
-    with pytest.raises(KeyboardInterrupt):
-        clock.event(PartWay(0, 0.3))

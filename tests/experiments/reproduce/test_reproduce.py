@@ -1,6 +1,7 @@
 """From one command to one report: small, stopped, out of time, resumed, and refused."""
 
 import json
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from memfluence.engines import Event, TrialDone
 from memfluence.engines.progress import Silent
 from memfluence.errors import InputError, Interrupted
 from memfluence.experiments.last_layer import linear_at_once
-from memfluence.experiments.reproduce._subjects import SUBJECTS, Until, chosen_parts, data_of, subject_of
+from memfluence.experiments.reproduce._subjects import SUBJECTS, chosen_parts, data_of, subject_of
 from memfluence.learners import resolve
 from memfluence.store import TrialStore
 
@@ -129,15 +130,30 @@ def test_stopped_and_called_again_it_goes_on(
     assert timeless(small(tmp_path, only=STOPPED)) == timeless(whole)
 
 
-def test_out_of_time_it_says_what_is_missing_and_goes_on(tmp_path: Path) -> None:
-    with pytest.raises(Interrupted, match=r"The time was over after 32 of the 64 trials"):  # one group
+class Over(Silent):
+    """The end of the time, when so many trials are done."""
+
+    after = 0
+
+    def event(self, event: Event) -> None:
+        if isinstance(event, TrialDone):
+            Over.after -= 1
+            if Over.after == 0:
+                signal.raise_signal(signal.SIGALRM)
+
+
+def test_out_of_time_it_says_what_is_missing_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memfluence.engines.progress.Silent", Over)
+    Over.after = 32  # one group
+    with pytest.raises(Interrupted, match=r"The time was over after 32 of the 64 trials"):
+        small(tmp_path)
+    with pytest.raises(Interrupted, match=r"The time was over after 32 of the 64 trials"):
         small(tmp_path, budget="0.001s")
-    with pytest.raises(Interrupted, match=r"The time was over after 64 of the 64 trials"):
-        small(tmp_path, budget="0.001s")
+    small(tmp_path, only="examples")
     found = small(tmp_path, budget="0.001s")
     assert found["missing"]["utility"].startswith("There was not enough time")
     assert found["missing"]["histogram"].startswith("There was not enough time")
-    assert found["parts"] == {}
+    assert set(found["parts"]) == {"examples"}
     assert small(tmp_path)["missing"] == {}
 
 
@@ -145,17 +161,25 @@ def test_linear_models_that_are_complete_when_the_time_is_over_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small(tmp_path, only="histogram")
-
-    class Over(Until):
-        def event(self, event: Event) -> None:
-            if isinstance(event, TrialDone):
-                self.deadline = 0.0
-            super().event(event)
-
-    monkeypatch.setattr("memfluence.experiments.reproduce._subjects.Until", Over)
-    small(tmp_path, only="last-layer=120")
+    monkeypatch.setattr("memfluence.engines.progress.Silent", Over)
+    Over.after = linear_at_once(60, "cpu")  # the group that is trained at once
+    found = small(tmp_path, only="last-layer=120")
     there = TrialStore.open(tmp_path / "last-layer" / "trained").scan().numbers
-    assert there.tolist() == list(range(linear_at_once(60, "cpu")))  # the group that was trained at once
+    assert there.tolist() == list(range(linear_at_once(60, "cpu")))
+    assert found["missing"]["last-layer"].startswith("Not all of its models are trained yet")
+
+
+def test_a_network_that_the_end_of_the_time_stops_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small(tmp_path, only="histogram")
+
+    def stopped(*_: Any, **__: Any) -> Any:
+        signal.raise_signal(signal.SIGALRM)
+        raise AssertionError("the alarm is an interrupt")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("memfluence.experiments.last_layer.represent", stopped)
+        assert small(tmp_path, only="last-layer=20")["missing"]["last-layer"].endswith("run it without --no-train.")
+    assert small(tmp_path, only="last-layer=20")["missing"] == {}
 
 
 def test_left_time_goes_into_more_repeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ The command line reads the signature here, so all else is imported when the work
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -74,7 +75,6 @@ def reproduce(
     from memfluence.experiments.reproduce._report import write_report
     from memfluence.experiments.reproduce._subjects import (
         TRAINED,
-        Until,
         chosen_parts,
         data_of,
         reserve,
@@ -92,18 +92,27 @@ def reproduce(
     where = refuse_uri(Path(out)) if out is not None else Path("runs") / f"reproduce-{name}"
     needless = run is not None or not train  # the run may say where its data are; without training they may be missing
     spec = None if data is None and needless and name != "digits" else data_of(subject, data)
-    clock = Until(Progress() if progress else Silent(), time.monotonic() + given)
-    how = Training(learner=learner, settings=settings, device=device, workers=workers, progress=clock, train=train)
+    end = time.monotonic() + given
+    how = Training(
+        learner=learner,
+        settings=settings,
+        device=device,
+        workers=workers,
+        progress=Progress() if progress else Silent(),
+        deadline=end,
+        train=train,
+    )
     how = prepared(how, subject, spec, run)
-    base = base_of(subject, how, where, run, clock, given, trials, seed)
+    base = base_of(subject, how, where, run, given, trials, seed)
     other = None if second_run is None else second_run if isinstance(second_run, Run) else open_run(second_run)
     network = second or subject.second
     of_network = subject.second_settings if second is None else {}
-    parts = Parts(subject, base, where, how, clock, seed, network, other, of_network, mem, infl)
+    parts = Parts(subject, base, where, how, end, seed, network, other, of_network, mem, infl)
     if train:
         readings = [part for part in wanted if part not in TRAINED and not parts.is_done(part)]
-        clock.deadline -= reserve(base.info.n_train, base.info.n_test, len(readings), given)
-        clock.note(parts.plan(wanted))
+        until = end - reserve(base.info.n_train, base.info.n_test, len(readings), given)
+        parts = replace(parts, how=replace(how, deadline=until))
+        how.note(parts.plan(wanted))
     path = where / "reproduction.md" if report is None else Path(report)
     for part in chosen_parts(subject, None):
         if part not in wanted:

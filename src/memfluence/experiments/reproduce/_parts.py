@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,18 +13,16 @@ import numpy as np
 
 from memfluence.datasets import as_dataset
 from memfluence.engines.progress import duration
-from memfluence.errors import InputError, Interrupted, MemfluenceError
+from memfluence.errors import DeadlineReached, InputError, Interrupted, MemfluenceError
 from memfluence.estimators import memorization
 from memfluence.experiments._result import BLOCKS, Result, about, check_trials, jackknife, spread
 from memfluence.experiments.doing import Training, begun, experiment
-from memfluence.experiments.last_layer import linear_at_once
 from memfluence.experiments.reproduce._subjects import (
     FEWEST,
     LEAST,
     MOST,
     TRAINED,
     Subject,
-    Until,
     base_trials,
     more_repeats,
 )
@@ -45,7 +44,7 @@ class Parts:
     base: Run
     where: Path
     how: Training
-    clock: Until
+    end: float  # of the call; training may have to end earlier
     seed: int
     second: Any  # learner
     second_run: Run | None = None  # trials of another network that are there already
@@ -69,17 +68,15 @@ class Parts:
         if part in TRAINED and not self.how.train and not self._begun(part):
             self.missing[part] = "Its models are not trained yet; run it without --no-train."
             return
-        if part not in TRAINED and self.how.train and self.clock.end <= time.monotonic():
+        if part not in TRAINED and self.how.train and self.end <= time.monotonic():
             self.missing[part] = NO_TIME
             return
         try:
             result, complete = self._do(part, count)
         except Interrupted:
-            if not self.clock.expired:
-                raise
-            self.missing[part] = NO_TIME
+            raise
         except MemfluenceError as error:
-            out_of_time = part in TRAINED and self.how.train and self.clock.left <= 0
+            out_of_time = part in TRAINED and self.how.train and self.how.left <= 0
             self.missing[part] = NO_TIME if out_of_time else str(error)
         else:
             self.missing.pop(part, None)
@@ -116,24 +113,14 @@ class Parts:
             return self._experiment(part, self.base, **options), True
         options = self._options(part, count)
         runs = () if part == "long-tail" else (self.base,)
-        if self.how.train and self.clock.left > 0:
-            self.clock.group = self._group(part)
-            try:
+        if self.how.train and self.how.left > 0:
+            with suppress(DeadlineReached):
                 return self._experiment(part, *runs, **options, **self._training(part)), True
-            except Interrupted:
-                if not self.clock.expired:
-                    raise
         return self._experiment(part, *runs, **options, train=False, progress=False), False
 
     def _experiment(self, name: str, *runs: Run, part: str | None = None, **options: Any) -> Result:
-        self.clock.note(f"{(part or name)}:")
+        self.how.note(f"{(part or name)}:")
         return experiment(name, *runs, out=self.where / (part or name), **options)
-
-    def _group(self, part: str) -> int:
-        """How many models of a part are trained at once."""
-        if part == "last-layer":
-            return linear_at_once(self.base.info.n_train, self.how.device)
-        return 1 if part == "long-tail" else int(self.how.learner.group_size(self.how.dataset, self.how.device))
 
     def _training(self, part: str) -> dict[str, Any]:
         how = {one.name: getattr(self.how, one.name) for one in fields(Training)}
@@ -164,11 +151,10 @@ class Parts:
         """Trials of another network: half as many, since each half of the base is compared with them."""
         if self.second_run is not None or not self.how.train:
             return
-        if self.clock.left <= 0:
+        if self.how.left <= 0:
             raise InputError(NO_TIME)
-        self.clock.note("second:")
+        self.how.note("second:")
         learner = resolve(self.second, self.second_settings)
-        self.clock.group = learner.group_size(self.how.dataset, self.how.device)
         self.how.run(
             self.where / "second", self.how.dataset, learner, trials=self._amount("second", count), seed=self.seed + 1
         )
@@ -191,24 +177,22 @@ class Parts:
         """Spend the time that is left on more repeats: half of it on removal, then what is left on utility."""
         for share, part in ((0.5, "removal"), (1.0, "utility")):
             result = self.results.get(part)
-            if part not in parts or result is None or self.clock.left <= 0:
+            if part not in parts or result is None or self.how.left <= 0:
                 continue
             there = int(result.settings["repeats"])
             store = open_run(self.where / part / "trained")
             models = len(store.store.scan().numbers) / there  # of one repeat
             each = models * (store.status()["seconds_per_trial"] or 0) / (self.how.workers or 1)
-            repeats = more_repeats(there, MOST[part], share * self.clock.left, each)
+            repeats = more_repeats(there, MOST[part], share * self.how.left, each)
             if repeats > there:
-                self.clock.note(
-                    f"{duration(self.clock.left)} are left: {repeats} repeats of {part} in place of {there}"
-                )
+                self.how.note(f"{duration(self.how.left)} are left: {repeats} repeats of {part} in place of {there}")
                 self.do(part, repeats)
 
     def plan(self, wanted: Mapping[str, int | None]) -> str:
         """What is to be done, for people."""
         each = self.base.status()["seconds_per_trial"]
         keep = self.base.info.kinds[0].keep or 1.0
-        lines = [f"{len(self.base.trials):,} trials in {self.base.path}, {duration(self.clock.left)} for the rest:"]
+        lines = [f"{len(self.base.trials):,} trials in {self.base.path}, {duration(self.how.left)} for the rest:"]
         for part, count in wanted.items():
             if self._kept(part, count) is not None:
                 lines.append(f"  {part}: done")
@@ -316,7 +300,6 @@ def base_of(
     how: Training,
     where: Path,
     run: "str | Path | Run | None",
-    clock: Until,
     budget: float,
     trials: int | None,
     seed: int,
@@ -331,22 +314,19 @@ def base_of(
         if not is_run(where / "base"):
             raise InputError(f"{where} has no trials yet; run it without --no-train, and with a --budget.")
         return _with_data(open_run(where / "base"), how)
-    clock.group = how.learner.group_size(how.dataset, how.device)
     wanted = _read_progress(where).get("base_trials")
     try:
         if wanted is None:
-            wanted = trials or _affordable(subject, how, where, clock, budget, seed)
+            wanted = trials or _affordable(subject, how, where, budget, seed)
             _write_progress(where, base_trials=wanted)
         elif trials is not None and trials != wanted:
             raise InputError(
                 f"{where} was begun with {wanted} trials, from which all its parts are made; leave out --trials, or"
                 " choose another directory (--out)."
             )
-        clock.note(f"{wanted:,} trials of {how.learner.name} to begin with")
+        how.note(f"{wanted:,} trials of {how.learner.name} to begin with")
         return how.run(where / "base", how.dataset, how.learner, trials=wanted, seed=seed)
-    except Interrupted:
-        if not clock.expired:
-            raise
+    except DeadlineReached:
         done = len(open_run(where / "base").store.scan().numbers)
         raise Interrupted(
             f"The time was over after {done} of the {wanted or 'first'} trials that all else is made from; run the same"
@@ -354,9 +334,9 @@ def base_of(
         ) from None
 
 
-def _affordable(subject: Subject, how: Training, where: Path, clock: Until, budget: float, seed: int) -> int:
+def _affordable(subject: Subject, how: Training, where: Path, budget: float, seed: int) -> int:
     """How many trials a share of the time allows, from the pace of the first ones, which are kept."""
-    group = clock.group
+    group = how.learner.group_size(how.dataset, how.device)
     alone = replace(how, workers=1)
     alone.run(where / "base", how.dataset, how.learner, trials=group, seed=seed)  # with what is compiled on the way
     count = 2 * group if group > 1 else 4
@@ -364,7 +344,7 @@ def _affordable(subject: Subject, how: Training, where: Path, clock: Until, budg
     alone.run(where / "base", how.dataset, how.learner, trials=count, seed=seed)
     each = (time.monotonic() - before) / (count - group) / (how.workers or 1)
     wanted = max(base_trials(budget, each, subject.trials), count)
-    clock.note(f"a trial takes {duration(each)}; {duration(budget)} allow {wanted:,} of them to begin with")
+    how.note(f"a trial takes {duration(each)}; {duration(budget)} allow {wanted:,} of them to begin with")
     return wanted
 
 

@@ -1,14 +1,11 @@
-"""What is reproduced, as much of it as the time allows: data, learners, parts, numbers of models, the clock."""
+"""What is reproduced, as much of it as the time allows: data, learners, parts, numbers of models, times."""
 
 import math
 import re
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from memfluence.engines import Event, PartWay, TrialDone, TrialFailed
-from memfluence.engines.progress import ProgressListener
 from memfluence.errors import InputError
 from memfluence.experiments import EXPERIMENTS, named
 
@@ -118,38 +115,6 @@ def more_repeats(there: int, most: int, left: float, seconds_each: float) -> int
     if left <= 0 or not seconds_each > 0:
         return there
     return max(there, min(most, there + int(left / seconds_each)))
-
-
-class Until:
-    """Passes everything on to another listener, and ends the training once when the time is over."""
-
-    def __init__(self, inner: ProgressListener, deadline: float) -> None:
-        self._inner = inner
-        self.deadline = self.end = deadline  # of training, which may have to leave some time; and of everything
-        self.expired = False
-        self.group = 1  # trials that are trained at once: a group that is complete is not thrown away
-
-    @property
-    def left(self) -> float:
-        """Seconds."""
-        return self.deadline - time.monotonic()
-
-    def start(self, *, total: int, done: int) -> None:
-        self._inner.start(total=total, done=done)
-
-    def note(self, message: str) -> None:
-        self._inner.note(message)
-
-    def event(self, event: Event) -> None:
-        self._inner.event(event)
-        ended = isinstance(event, TrialDone | TrialFailed) and (event.trial + 1) % self.group == 0
-        alone = self.group == 1 or isinstance(event, PartWay)  # one that says how far it is keeps a checkpoint
-        if (alone or ended) and not self.expired and self.left <= 0:  # once: what is complete is stored, with events
-            self.expired = True
-            raise KeyboardInterrupt
-
-    def stop(self) -> None:
-        self._inner.stop()
 
 
 def reserve(n_train: int, n_test: int, readings: int, budget: float) -> float:
