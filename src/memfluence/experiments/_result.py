@@ -4,6 +4,7 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,10 +39,17 @@ class Result:
     name: str  # as on the command line: last-layer
     title: str  # what a figure says above it, n and t included
     numbers: Mapping[str, Any]  # nested, JSON-able; every figure with its spread and n
-    table: "pd.DataFrame"  # long format
+    rows: Any  # of the long table behind them: a mapping each; or its columns, or a frame
     settings: Mapping[str, Any]
     pictures: Mapping[str, np.ndarray] = field(default_factory=dict)  # images that its figure shows; not saved
     runs: tuple[str, ...] = ()  # where the runs are that it was made from; not saved
+
+    @cached_property
+    def table(self) -> "pd.DataFrame":
+        """The long table."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows)
 
     def to_json(self) -> dict[str, Any]:
         """All but the table and the pictures; what cannot be estimated is null."""
@@ -127,9 +135,14 @@ def check_trials(run: Run, least: int = LEAST_TRIALS) -> None:
         )
 
 
-def check_repeats(repeats: int) -> None:
-    if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 2:
-        raise InputError(f"The 'repeats' parameter must be an integer >= 2, to give a spread. Got {repeats!r} instead.")
+def check_integer(name: str, value: int, least: int, why: str = "") -> None:
+    """Refuse a parameter that is no integer, or too low."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InputError(f"The '{name}' parameter must be an integer >= {least}{why}. Got {value!r} instead.")
+
+
+def check_repeats(repeats: int, name: str = "repeats") -> None:
+    check_integer(name, repeats, 2, ", to give a spread")
 
 
 def check_same_data(run: Run, other: Run, *, same_inputs: bool = True) -> None:

@@ -22,6 +22,7 @@ with few trials agree on noise little better than by chance, and the curves say 
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -39,7 +40,6 @@ from memfluence.store import unpack
 from memfluence.wording import approximate, percent
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 HEADING = "Do two halves of the trials agree? (Fig. 7)"
@@ -329,7 +329,7 @@ def draw(result: Result) -> "Figure":
         here = table[table["quantity"] == quantity]
         for column, (measure, words) in enumerate(MEASURES):
             panel = axes[row, column]
-            for colour, line in zip(_colours(len(lines)), lines):
+            for colour, line in zip(cycle(COLOURS), lines):
                 own = here[here["compared"] == line["compared"]]
                 within = own[own["same_class"].fillna(True)]
                 curve(
@@ -346,19 +346,15 @@ def draw(result: Result) -> "Figure":
                 chance = here[(here["compared"] == f"by chance, {line['compared']}") & here["same_class"].fillna(True)]
                 grey = GREY if len(lines) == 1 else colour
                 panel.plot(chance["threshold"], chance[measure], color=grey, linewidth=1, linestyle="--")
-            _frame(panel, quantity, words, level)
+            panel.axvline(level, color=INK, linewidth=0.6, alpha=0.6)
+            panel.set_xlabel(f"{quantity} at or above")
+            panel.set_ylabel(f"{words}\n({quantity})")
             own = here[~here["compared"].str.startswith("by chance, ")]
             top = 1.02 if measure == "jaccard" else 1.25 * np.nanmax(own[measure].to_numpy(), initial=0.02)
             panel.set_ylim(0, top)  # chance may leave the panel
     legend = axes[0, 1].get_legend_handles_labels()
     _key(figure, legend, dotted=bool(anything), chance=bool(result.numbers["by_chance"]["memorization"]))
     return figure
-
-
-def _frame(panel: "Axes", quantity: str, measure: str, level: float) -> None:
-    panel.axvline(level, color=INK, linewidth=0.6, alpha=0.6)
-    panel.set_xlabel(f"{quantity} at or above")
-    panel.set_ylabel(f"{measure}\n({quantity})")
 
 
 def _legend(line: dict[str, Any]) -> str:
@@ -380,10 +376,6 @@ def _key(figure: "Figure", legend: tuple[list[Any], list[str]], *, dotted: bool,
             [*labels, "by chance: permuted masks, pairs of one class"],
         )
     figure.legend(handles, labels, loc="outside lower left", ncols=2, frameon=False, fontsize=7)
-
-
-def _colours(count: int) -> list[str]:
-    return [COLOURS[k % len(COLOURS)] for k in range(count)]
 
 
 def say(result: Result) -> Said:

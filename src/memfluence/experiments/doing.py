@@ -11,7 +11,7 @@ import math
 import operator
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,7 +23,7 @@ from memfluence.drawing import encoded, style
 from memfluence.engines.progress import ProgressListener
 from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError
 from memfluence.experiments import named
-from memfluence.experiments._result import Result, of_keep, plain
+from memfluence.experiments._result import Result, about, of_keep, plain
 from memfluence.learners import Learner, described, resolve
 from memfluence.records import Trials
 from memfluence.runs import Run, open_run
@@ -45,6 +45,31 @@ class Retraining:
     settings: Mapping[str, Any]  # what it was made from and with
     seed: int = 0
     known_by: int | None = None  # the first trials, of the repeats that it was begun with; None: all
+
+    @classmethod
+    def of(
+        cls,
+        experiment: str,
+        run: Run,
+        models: Callable[[range], Iterable[tuple[np.ndarray, dict[str, Any]]]],
+        *,
+        repeats: int,
+        begun: Sequence[int],
+        keep: float | None,
+        seed: int,
+        **settings: Any,
+    ) -> "Retraining":
+        """From `models`, which gives the masks and purposes of some repeats.
+
+        Repeats come in the order in which they were asked for: those that a directory was begun with, then what was
+        added. `begun` holds how many there were each time; they are never fewer than before.
+        """
+        ends = sorted({*begun, max(repeats, *begun, 0)})
+        parts = [list(models(range(start, end))) for start, end in zip([0, *ends], ends)]
+        masks, purposes = zip(*(one for part in parts for one in part))
+        whole = {"about": about(run.info), "repeats": ends[-1], "begun": ends, "keep": keep, **settings}
+        whole |= {"n_train": run.info.n_train, "n_test": run.info.n_test}
+        return cls(experiment, np.stack(masks), purposes, whole, seed, len(parts[0]))
 
     def rows(self, **purpose: Any) -> list[int]:
         """The trials that are for this."""
@@ -83,15 +108,6 @@ class Retraining:
             int(document["seed"]),
             document["known_by"],
         )
-
-
-def blocks(repeats: int, begun: Sequence[int]) -> list[range]:
-    """Repeats in the order in which they were asked for: those that a directory was begun with, then what was added.
-
-    `begun` holds how many there were each time; repeats are never fewer than before.
-    """
-    ends = sorted({*begun, max(repeats, *begun, 0)})
-    return [range(start, end) for start, end in zip([0, *ends], ends)]
 
 
 def correct_by_trial(plan: Retraining, trials: Trials) -> dict[int, np.ndarray]:

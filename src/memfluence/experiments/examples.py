@@ -43,8 +43,6 @@ def summarize(
     keep: float | None = None,
 ) -> Result:
     """Up to `count` examples around each value, of classes given by label or name."""
-    import pandas as pd
-
     check_trials(run)
     if count < 1:
         raise InputError(f"The 'count' of examples around each value must be at least 1. Got {count!r} instead.")
@@ -83,7 +81,7 @@ def summarize(
     }
     settings = {"classes": list(classes) if classes else None, "count": count, "keep": keep}
     title = f"{about(run.info)}, {len(run.trials):,} models"
-    return Result("examples", title, numbers, pd.DataFrame(rows), settings, images)
+    return Result("examples", title, numbers, rows, settings, images)
 
 
 def nearest(memorization: np.ndarray, members: np.ndarray, count: int) -> list[np.ndarray]:

@@ -48,8 +48,6 @@ def summarize(
 
     With `resamples` also how far the number of pairs varies from run to run (`findings/stability.py`).
     """
-    import pandas as pd
-
     check_trials(run)
     selection: dict[str, Any] = {"same_class": same_class, "keep": keep, "memory": memory}
     pairs = run.find_pairs(mem, infl, permutations=0, **selection)
@@ -70,15 +68,13 @@ def summarize(
     if edges[0] < infl < edges[1]:
         edges[0] = infl  # no bin holds what was not selected
     by_chance = np.array([binned(values, edges) for values in chance]).reshape(len(chance), len(edges) - 1)
-    table = pd.DataFrame(
-        {
-            "from": edges[:-1],
-            "to": edges[1:],
-            "pairs": binned(pairs.influence, edges),
-            "by_chance": by_chance.mean(axis=0) if len(chance) else np.nan,
-            "by_chance_sd": by_chance.std(axis=0, ddof=1) if len(chance) > 1 else np.nan,
-        }
-    )
+    columns = {
+        "from": edges[:-1],
+        "to": edges[1:],
+        "pairs": binned(pairs.influence, edges),
+        "by_chance": by_chance.mean(axis=0) if len(chance) else np.nan,
+        "by_chance_sd": by_chance.std(axis=0, ddof=1) if len(chance) > 1 else np.nan,
+    }
     numbers = {
         **pairs.summary,
         "test_share": pairs.summary["test_examples"] / run.info.n_test,
@@ -92,13 +88,12 @@ def summarize(
         numbers["pairs_stderr"] = stability.pairs_stderr
     settings = {"mem": mem, "infl": infl, "permutations": permutations, "seed": seed, **selection}
     title = f"{about(run.info)}, {len(run.trials):,} models; memorization >= {mem:g}, influence >= {infl:g}"
-    return Result("histogram", title, numbers, table, settings)
+    return Result("histogram", title, numbers, columns, settings)
 
 
 def binned(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """How many values lie in each bin, (bins,) int64. A bin holds its lower edge; the last one also holds the upper."""
-    bins = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
-    return np.bincount(bins, minlength=len(edges) - 1)
+    return np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0]
 
 
 WIDTH = 6.2

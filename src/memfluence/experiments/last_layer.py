@@ -58,7 +58,6 @@ from memfluence.store import CheckpointFiles, unpack, write_whole
 from memfluence.wording import count
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -245,7 +244,7 @@ def summarize(
     }
     settings = {"mem": mem, "infl": infl, "same_class": same_class, "keep": keep}
     title = f"{about(run.info)}; {len(of_keep(run, keep)):,} networks, {len(linear.trials):,} linear models"
-    return Result("last-layer", title, numbers, _table(curves), settings)
+    return Result("last-layer", title, numbers, _rows(curves), settings)
 
 
 def _side(trials: Trials, memorized: np.ndarray, mem: float) -> dict[str, Any]:
@@ -301,16 +300,13 @@ def _counts(found: Agreement, k: int = 0) -> dict[str, Any]:
     }
 
 
-def _table(curves: Mapping[str, Agreement]) -> "pd.DataFrame":
-    import pandas as pd
-
-    columns = ("first", "second", "shared", "jaccard", "difference")
-    rows = [
-        {"quantity": name, "threshold": threshold, **{column: getattr(one, column)[k] for column in columns}}
+def _rows(curves: Mapping[str, Agreement]) -> list[dict[str, Any]]:
+    columns = {"network": "first", "linear": "second"} | {name: name for name in ("shared", "jaccard", "difference")}
+    return [
+        {"quantity": name, "threshold": threshold, **{ours: getattr(one, its)[k] for ours, its in columns.items()}}
         for name, one in curves.items()
         for k, threshold in enumerate(one.thresholds.tolist())
     ]
-    return pd.DataFrame(rows).rename(columns={"first": "network", "second": "linear"})
 
 
 _LOUD = "The representation has seen every training example: these linear models are not blind to what they leave out."

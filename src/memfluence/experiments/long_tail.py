@@ -196,8 +196,6 @@ def conduct(name: str, runs: list[Run], out: Path, training: Training, **options
 
 def summarize(campaign: Campaign, worlds: Mapping[str, Mapping[str, Run]]) -> Result:
     """Runs of each world by its name: "estimate", "removal", and those of `_limits.limited`."""
-    import pandas as pd
-
     found = [_world(world, campaign, worlds[world.name]) for world in campaign.worlds]
     base, runs = campaign.worlds[0], worlds[campaign.worlds[0].name]
     numbers = {
@@ -225,7 +223,7 @@ def summarize(campaign: Campaign, worlds: Mapping[str, Mapping[str, Run]]) -> Re
         f" {base.exponent:g}, and {len(found) - 1} other {others};\n{campaign.trials:,} models for memorization,"
         f" {campaign.repeats} for each accuracy, in each world"
     )
-    return Result("long-tail", title, numbers, pd.DataFrame(rows), campaign.to_json())
+    return Result("long-tail", title, numbers, rows, campaign.to_json())
 
 
 def _world(world: World, campaign: Campaign, runs: Mapping[str, Run]) -> dict[str, Any]:

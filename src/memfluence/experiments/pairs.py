@@ -48,8 +48,6 @@ def summarize(
     memory: str | int | None = None,
 ) -> Result:
     """The paper's selection of training examples, each with its four most influenced test examples."""
-    import pandas as pd
-
     check_trials(run)
     pairs = run.find_pairs(mem, infl, same_class=same_class, keep=keep, permutations=0, memory=memory)
     if not len(pairs):
@@ -94,7 +92,7 @@ def summarize(
         f"{about(run.info)}, {len(run.trials):,} models; {len(pairs):,} pairs (memorization >= {mem:g}, influence >="
         f" {infl:g})"
     )
-    return Result("pairs", title, numbers, pd.DataFrame(rows), settings, images)
+    return Result("pairs", title, numbers, rows, settings, images)
 
 
 def strongest_first(train_index: np.ndarray, influence: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ what the removal of memorized examples does, with a warning and with the classes
 the test examples of that class right, and the random control can. One that leaves fewer than two classes is refused.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -25,7 +25,6 @@ from memfluence.errors import InputError
 from memfluence.experiments._result import (
     Result,
     Said,
-    about,
     check_classes,
     check_repeats,
     check_trials,
@@ -37,7 +36,7 @@ from memfluence.experiments._result import (
     spread,
     warn,
 )
-from memfluence.experiments.doing import Retraining, blocks, correct_by_trial
+from memfluence.experiments.doing import Retraining, correct_by_trial
 from memfluence.records import Trials
 from memfluence.runs import Run
 from memfluence.seeding import generator, random_subset
@@ -85,34 +84,32 @@ def plan(
     for threshold in used:
         left[threshold] = ~(value >= threshold)
         emptied[f"{threshold:g}"] = check_classes(run, left[threshold], f"memorized at {threshold:g} or above")
-    masks: list[np.ndarray] = []
-    purposes: list[dict[str, Any]] = []
-    parts = blocks(repeats, begun)
-    for part in parts:
-        masks += [np.ones(len(value), dtype=bool)] * len(part)
-        purposes += [{"arm": "all", "repeat": repeat} for repeat in part]
+
+    def models(part: range) -> Iterator[tuple[np.ndarray, dict[str, Any]]]:
+        for repeat in part:
+            yield np.ones(len(value), dtype=bool), {"arm": "all", "repeat": repeat}
         for k, (threshold, kept) in enumerate(left.items()):
-            masks += [kept] * len(part)
-            purposes += [{"arm": "memorized", "threshold": threshold, "repeat": repeat} for repeat in part]
+            for repeat in part:
+                yield kept, {"arm": "memorized", "threshold": threshold, "repeat": repeat}
             for repeat in part:
                 rng = generator(seed, "resample", repeat * len(left) + k)
-                masks.append(random_subset(rng, len(value), int(kept.sum())))
-                purposes.append({"arm": "random", "threshold": threshold, "repeat": repeat})
-    settings = {
-        "about": about(run.info),
-        "thresholds": used,
-        "without_examples": [one for one in chosen if one not in used],
-        "repeats": parts[-1].stop,
-        "begun": [part.stop for part in parts],
-        "mem": _checked(mem),
-        "keep": keep,
-        "memorization_from_trials": len(of_keep(run, keep)),
-        "n_train": run.info.n_train,
-        "n_test": run.info.n_test,
-        "emptied_classes": emptied,
-    }
-    known_by = len(parts[0]) * (1 + 2 * len(left))
-    return Retraining("removal", np.stack(masks), tuple(purposes), settings, seed, known_by)
+                random = random_subset(rng, len(value), int(kept.sum()))
+                yield random, {"arm": "random", "threshold": threshold, "repeat": repeat}
+
+    return Retraining.of(
+        "removal",
+        run,
+        models,
+        repeats=repeats,
+        begun=begun,
+        keep=keep,
+        seed=seed,
+        thresholds=used,
+        without_examples=[one for one in chosen if one not in used],
+        mem=_checked(mem),
+        memorization_from_trials=len(of_keep(run, keep)),
+        emptied_classes=emptied,
+    )
 
 
 def summarize(plan: Retraining, trials: Trials) -> Result:
@@ -120,8 +117,6 @@ def summarize(plan: Retraining, trials: Trials) -> Result:
 
     Points have as many repeats as there are trials of them; one without any is NaN.
     """
-    import pandas as pd
-
     accuracy = {number: float(row.mean()) for number, row in correct_by_trial(plan, trials).items()}
     settings = plan.settings
 
@@ -165,7 +160,7 @@ def summarize(plan: Retraining, trials: Trials) -> Result:
         f" {models(there)} a point"
         + ("; some removals empty classes" if any(settings["emptied_classes"].values()) else "")
     )
-    return Result("removal", title, numbers, pd.DataFrame(rows), settings)
+    return Result("removal", title, numbers, rows, settings)
 
 
 def _checked(threshold: float) -> float:

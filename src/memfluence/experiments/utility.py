@@ -17,7 +17,7 @@ does: with few trials many are chance, and S_h is then larger and S'_h less affe
 see `removal`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +27,6 @@ from memfluence.errors import InputError
 from memfluence.experiments._result import (
     Result,
     Said,
-    about,
     check_classes,
     check_repeats,
     check_trials,
@@ -39,7 +38,7 @@ from memfluence.experiments._result import (
     spread,
     warn,
 )
-from memfluence.experiments.doing import Retraining, blocks, correct_by_trial
+from memfluence.experiments.doing import Retraining, correct_by_trial
 from memfluence.records import Trials
 from memfluence.runs import Run
 
@@ -80,33 +79,34 @@ def plan(
     kept = np.ones(run.info.n_train, dtype=bool)
     kept[pairs.train_index] = False
     emptied = check_classes(run, kept, "in high-influence pairs")
-    parts = blocks(repeats, begun)
-    purposes = tuple({"arm": arm, "repeat": repeat} for part in parts for repeat in part for arm in ARMS)
-    masks = [kept if one["arm"] == "without" else np.ones_like(kept) for one in purposes]
-    settings = {
-        "about": about(run.info),
-        "repeats": parts[-1].stop,
-        "begun": [part.stop for part in parts],
-        "mem": mem,
-        "infl": infl,
-        "same_class": same_class,
-        "keep": keep,
-        "pairs": len(pairs),
-        "pairs_by_chance": pairs.expected_by_chance,
-        "influence_from_trials": len(of_keep(run, keep)),
-        "n_train": run.info.n_train,
-        "n_test": run.info.n_test,
-        "removed": int((~kept).sum()),
-        "influenced": np.unique(pairs.test_index).tolist(),  # S'_h
-        "emptied_classes": emptied,
-    }
-    return Retraining("utility", np.stack(masks), purposes, settings, seed, len(ARMS) * len(parts[0]))
+
+    def models(part: range) -> Iterator[tuple[np.ndarray, dict[str, Any]]]:
+        for repeat in part:
+            yield np.ones_like(kept), {"arm": "all", "repeat": repeat}
+            yield kept, {"arm": "without", "repeat": repeat}
+
+    return Retraining.of(
+        "utility",
+        run,
+        models,
+        repeats=repeats,
+        begun=begun,
+        keep=keep,
+        seed=seed,
+        mem=mem,
+        infl=infl,
+        same_class=same_class,
+        pairs=len(pairs),
+        pairs_by_chance=pairs.expected_by_chance,
+        influence_from_trials=len(of_keep(run, keep)),
+        removed=int((~kept).sum()),
+        influenced=np.unique(pairs.test_index).tolist(),  # S'_h
+        emptied_classes=emptied,
+    )
 
 
 def summarize(plan: Retraining, trials: Trials) -> Result:
     """Accuracies of both sides on the whole test set and on S'_h, the loss, and what contributes to it."""
-    import pandas as pd
-
     settings, n_test = plan.settings, int(plan.settings["n_test"])
     influenced = np.zeros(n_test, dtype=bool)
     influenced[settings["influenced"]] = True
@@ -150,7 +150,7 @@ def summarize(plan: Retraining, trials: Trials) -> Result:
         f"{settings['about']}, {settings['removed']:,} of them in {settings['pairs']:,} pairs from"
         f" {settings['influence_from_trials']:,} models; {models(there)} a side"
     )
-    return Result("utility", title, numbers, pd.DataFrame(rows), settings)
+    return Result("utility", title, numbers, rows, settings)
 
 
 def _decomposition(counts: dict[tuple[str, str], np.ndarray], n_test: int) -> dict[str, int]:

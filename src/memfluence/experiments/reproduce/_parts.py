@@ -1,5 +1,6 @@
 """The parts of a reproduction: the trials that all is made from, then each part as far as the time goes, and kept."""
 
+import inspect
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -15,17 +16,10 @@ from memfluence.datasets import as_dataset
 from memfluence.engines.progress import duration
 from memfluence.errors import DeadlineReached, InputError, Interrupted, MemfluenceError
 from memfluence.estimators import memorization
+from memfluence.experiments import named
 from memfluence.experiments._result import BLOCKS, Result, about, check_trials, jackknife, spread
 from memfluence.experiments.doing import Training, begun, experiment
-from memfluence.experiments.reproduce._subjects import (
-    FEWEST,
-    LEAST,
-    MOST,
-    TRAINED,
-    Subject,
-    base_trials,
-    more_repeats,
-)
+from memfluence.experiments.reproduce._subjects import FEWEST, LEAST, MOST, TRAINED, Subject, base_trials, more_repeats
 from memfluence.learners import resolve
 from memfluence.records import digest
 from memfluence.runs import Run, open_run
@@ -104,13 +98,11 @@ class Parts:
                 raise InputError(
                     f"There are no {FEWEST['second']} trials of another network to compare with (part second)."
                 )
-            levels = {"mem": self.mem, "infl": self.infl}
-            return self._experiment("consistency", self.base, other, part=part, any_class=False, **levels), True
+            found = self._experiment("consistency", self.base, other, part=part, any_class=False, **self._levels(part))
+            return found, True
         if part not in TRAINED:
-            options: dict[str, Any] = {"resamples": RESAMPLES} if part == "histogram" else {}
-            if part in ("histogram", "consistency", "pairs"):
-                options |= {"mem": self.mem, "infl": self.infl}
-            return self._experiment(part, self.base, **options), True
+            resamples = {"resamples": RESAMPLES} if part == "histogram" else {}
+            return self._experiment(part, self.base, **resamples, **self._levels(part)), True
         options = self._options(part, count)
         runs = () if part == "long-tail" else (self.base,)
         if self.how.train and self.how.left > 0:
@@ -138,7 +130,14 @@ class Parts:
         if part == "removal":
             return {"thresholds": self.subject.thresholds, "repeats": amount, "seed": self.seed}
         name = "repeats" if part == "utility" else "trials"
-        return {name: amount, "seed": self.seed, "mem": self.mem, "infl": self.infl}
+        return {name: amount, "seed": self.seed, **self._levels(part)}
+
+    def _levels(self, part: str) -> dict[str, float]:
+        """The thresholds of pairs, if the part's experiment takes them."""
+        module = named("consistency" if part == "architectures" else part)
+        steps = [getattr(module, step) for step in ("plan", "summarize") if hasattr(module, step)]
+        takes = any("infl" in inspect.signature(step).parameters for step in steps)
+        return {"mem": self.mem, "infl": self.infl} if takes else {}
 
     def _amount(self, part: str, count: int | None) -> int:
         """How many repeats or models are asked for; never fewer than are there."""
@@ -225,21 +224,19 @@ class Parts:
         same = all(made_of.get(name) == value for name, value in now.items() if name not in ignored)
         if not path.is_file() or not same:
             return None
-        import pandas as pd
-
         there = json.loads(path.read_bytes())
-        return Result(there["experiment"], there["title"], there["numbers"], pd.DataFrame(), there["settings"])
+        return Result(there["experiment"], there["title"], there["numbers"], (), there["settings"])
 
     def _made_of(self, part: str, count: int | None) -> dict[str, Any]:
         """What a part depends on: which trials of which run, which models of its own, which are wanted."""
         found: dict[str, Any] = {"base": _trials_of(self.base)}
-        if part in ("removal", "utility", "last-layer"):
+        if part in LEAST:
             store = self.where / part / "trained"
             models = _trials_of(open_run(store)) if (store / RUN_FILE).is_file() else None
             learner = digest(self.how.learner.describe()) if self.how.train else None
             found |= {"models": models, "wanted": self._amount(part, count), "learner": learner, "seed": self.seed}
-        if part in ("utility", "last-layer", "histogram", "consistency", "architectures", "pairs"):
-            found |= {"mem": self.mem, "infl": self.infl}
+        if part != "second":
+            found |= self._levels(part)
         if part == "architectures":
             other = self._other()
             found["other"] = None if other is None else _trials_of(other)
@@ -261,8 +258,6 @@ def overview(run: Run, *, mem: float = 0.25, infl: float = 0.15) -> Result:
     times). It does not say how far the count is off: noise lifts some examples over the threshold and takes others
     below it, and with few trials there are more of the first.
     """
-    import pandas as pd
-
     check_trials(run)
     trials, kinds = run.trials, run.info.kinds
 
@@ -279,7 +274,7 @@ def overview(run: Run, *, mem: float = 0.25, infl: float = 0.15) -> Result:
         "memorized": memorized(blocks >= 0),
         "memorized_stderr": jackknife([memorized(blocks != block) for block in range(BLOCKS)]),
     }
-    return Result("run", f"{about(run.info)}, {len(trials):,} models", numbers, pd.DataFrame(), {"mem": mem})
+    return Result("run", f"{about(run.info)}, {len(trials):,} models", numbers, (), {"mem": mem})
 
 
 def prepared(how: Training, subject: Subject, spec: str | None, run: "str | Path | Run | None") -> Training:
