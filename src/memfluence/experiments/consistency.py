@@ -30,7 +30,17 @@ import numpy as np
 from memfluence.drawing import COLOURS, GREY, INK, PAGE, SOFT, curve, panels
 from memfluence.errors import InputError
 from memfluence.estimators import Arms, Influence, Memory, arms, memorization_of
-from memfluence.experiments._result import LEAST_TRIALS, Result, Said, about, check_same_data, decimal, of_keep, spread
+from memfluence.experiments._result import (
+    LEAST_TRIALS,
+    Result,
+    Said,
+    about,
+    check_repeats,
+    check_same_data,
+    decimal,
+    of_keep,
+    spread,
+)
 from memfluence.findings.agreement import INFLUENCE, MEMORIZATION, Agreement, Part, agreement, influence_agreement
 from memfluence.findings.cross_fit import halves
 from memfluence.records import Trials
@@ -69,8 +79,7 @@ class Curves:
 
 def check_draws(splits: int, permutations: int) -> None:
     """Refuse numbers of draws that say nothing."""
-    if isinstance(splits, bool) or not isinstance(splits, int) or splits < 2:
-        raise InputError(f"The 'splits' parameter must be an integer >= 2, to give a spread. Got {splits!r} instead.")
+    check_repeats(splits, "splits")
     if permutations < 0:
         raise InputError(f"The number of permutations must be 0 or more. Got {permutations} instead.")
 

@@ -40,6 +40,7 @@ from memfluence.experiments._result import (
     Result,
     Said,
     about,
+    check_integer,
     check_same_data,
     check_trials,
     decimal,
@@ -83,8 +84,7 @@ def plan(
 ) -> dict[str, Any]:
     """The design of the linear models: random subsets as large as the run's. Its masks follow from it."""
     check_trials(run)
-    if isinstance(trials, bool) or not isinstance(trials, int) or trials < 20:
-        raise InputError(f"The 'trials' parameter must be an integer >= 20. Got {trials!r} instead.")
+    check_integer("trials", trials, 20)
     kept = [kind.keep for kind in run.info.kinds if kind.keep is not None]
     return {"design": "fixed", "keep": keep or (kept[0] if kept else 0.7), "trials": trials, "seed": seed}
 

@@ -50,6 +50,7 @@ from memfluence.experiments._result import (
     BLOCKS,
     Result,
     Said,
+    check_integer,
     check_repeats,
     decimal,
     difference,
@@ -131,8 +132,7 @@ def plan(
 ) -> Campaign:
     """The base world has the first of the first three lists; each of the others differs from it in one of the three."""
     check_repeats(repeats)
-    if trials < 2 * BLOCKS:
-        raise InputError(f"The 'trials' parameter must be an integer >= {2 * BLOCKS}. Got {trials!r} instead.")
+    check_integer("trials", trials, 2 * BLOCKS)
     if not (exponents and subpopulations and sizes):
         raise InputError("Give at least one Zipf exponent, one number of subpopulations and one training set size.")
     if not all(isinstance(one, int) and one >= 1 for one in epochs):

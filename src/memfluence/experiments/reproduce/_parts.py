@@ -101,7 +101,7 @@ class Parts:
             found = self._experiment("consistency", self.base, other, part=part, any_class=False, **self._levels(part))
             return found, True
         if part not in TRAINED:
-            resamples = {"resamples": RESAMPLES} if part == "histogram" else {}
+            resamples: dict[str, Any] = {"resamples": RESAMPLES} if part == "histogram" else {}
             return self._experiment(part, self.base, **resamples, **self._levels(part)), True
         options = self._options(part, count)
         runs = () if part == "long-tail" else (self.base,)
@@ -132,7 +132,7 @@ class Parts:
         name = "repeats" if part == "utility" else "trials"
         return {name: amount, "seed": self.seed, **self._levels(part)}
 
-    def _levels(self, part: str) -> dict[str, float]:
+    def _levels(self, part: str) -> dict[str, Any]:
         """The thresholds of pairs, if the part's experiment takes them."""
         module = named("consistency" if part == "architectures" else part)
         steps = [getattr(module, step) for step in ("plan", "summarize") if hasattr(module, step)]
