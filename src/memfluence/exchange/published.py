@@ -18,7 +18,7 @@ import numpy as np
 
 from memfluence.errors import InputError, one_line
 from memfluence.estimators import class_members
-from memfluence.findings.pairs import summary_of
+from memfluence.findings.pairs import Summary, summary_of
 from memfluence.npzfiles import NpzFile, npz_bytes, open_npz
 from memfluence.runs import Run
 from memfluence.runs.table import from_cell
@@ -52,7 +52,7 @@ class Published:
         kept = {name: values[chosen] for name in names if (values := getattr(self, name)) is not None}
         return replace(self, **kept)
 
-    def summary(self) -> dict[str, int] | None:
+    def summary(self) -> Summary | None:
         """The paper's four counts, where the file holds pairs."""
         if self.train_index is None or self.test_index is None:
             return None

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -23,6 +23,15 @@ BLOCKS = 10  # of trials, for a jackknife
 LEAST_TRIALS = 20  # fewer say nothing about who is memorized: a standard error of 0.24 at keep 0.7
 
 
+class Spread(TypedDict):
+    """A mean, and how far it can be trusted."""
+
+    mean: float
+    sd: float  # of one value
+    stderr: float  # of the mean
+    n: int
+
+
 @dataclass(frozen=True)
 class Said:
     """What the command line prints of a result, below its title: a table and lines."""
@@ -38,7 +47,7 @@ class Result:
 
     name: str  # as on the command line: last-layer
     title: str  # what a figure says above it, n and t included
-    numbers: Mapping[str, Any]  # nested, JSON-able; every figure with its spread and n
+    numbers: Any  # a TypedDict of the experiment, JSON-able; every figure with its spread and n
     rows: Any  # of the long table behind them: a mapping each; or its columns, or a frame
     settings: Mapping[str, Any]
     pictures: Mapping[str, np.ndarray] = field(default_factory=dict)  # images that its figure shows; not saved
@@ -86,15 +95,15 @@ def about(info: RunInfo) -> str:
     return f"{what}{': ' if what else ''}{info.n_train:,} training examples"
 
 
-def spread(values: Sequence[float] | np.ndarray) -> dict[str, float | int]:
+def spread(values: Sequence[float] | np.ndarray) -> Spread:
     """Mean, standard deviation of one value (n - 1), standard error of the mean, n; NaN where n is too small."""
     array = np.asarray(values, dtype=np.float64)
     n = len(array)
-    sd = float(array.std(ddof=1)) if n > 1 else float("nan")
-    return {"mean": float(array.mean()) if n else float("nan"), "sd": sd, "stderr": sd / np.sqrt(max(n, 1)), "n": n}
+    sd = float(array.std(ddof=1)) if n > 1 else math.nan
+    return {"mean": float(array.mean()) if n else math.nan, "sd": sd, "stderr": sd / math.sqrt(max(n, 1)), "n": n}
 
 
-def difference(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray) -> dict[str, float | int]:
+def difference(first: Sequence[float] | np.ndarray, second: Sequence[float] | np.ndarray) -> Spread:
     """Mean of the first minus mean of the second, of runs that are not paired.
 
     `sd` is that of the difference of one run of each side, `stderr` that of the difference of means (Welch's).
@@ -102,9 +111,9 @@ def difference(first: Sequence[float] | np.ndarray, second: Sequence[float] | np
     one, other = spread(first), spread(second)
     return {
         "mean": one["mean"] - other["mean"],
-        "sd": float(np.hypot(one["sd"], other["sd"])),
-        "stderr": float(np.hypot(one["stderr"], other["stderr"])),
-        "n": min(int(one["n"]), int(other["n"])),
+        "sd": math.hypot(one["sd"], other["sd"]),
+        "stderr": math.hypot(one["stderr"], other["stderr"]),
+        "n": min(one["n"], other["n"]),
     }
 
 

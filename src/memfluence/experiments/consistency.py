@@ -34,6 +34,7 @@ from memfluence.experiments._result import (
     LEAST_TRIALS,
     Result,
     Said,
+    Spread,
     about,
     check_repeats,
     check_same_data,
@@ -236,7 +237,7 @@ def summarize(
             "compared": name,
             "run": str(other.path),
             "halves": other is run,
-            "test_accuracy": spread(_test_accuracy(other, keep)),
+            "test_accuracy": spread(unpack(of_keep(other, keep).test_correct, other.info.n_test).mean(axis=1)),
             **{kind: _read_off(_of(found[line], kind), *levels[kind]) for kind in kinds},
             "by_chance": {kind: _read_off(_of(chance[line], kind), *levels[kind]) for kind in kinds},
         }
@@ -258,12 +259,10 @@ def summarize(
 
 def mean_sd(values: Iterable[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation (n - 1) over the first axis, of what there is; NaN where that is too little."""
-    stacked = np.stack([np.asarray(one, dtype=float) for one in values])  # (draws, thresholds)
-    known = ~np.isnan(stacked)
-    n = known.sum(axis=0)
-    mean = np.where(known, stacked, 0).sum(axis=0) / np.where(n > 0, n, np.nan)
-    squares = np.where(known, (stacked - mean) ** 2, 0).sum(axis=0)
-    return mean, np.sqrt(squares / np.where(n > 1, n - 1, np.nan))
+    import pandas as pd
+
+    draws = pd.DataFrame([np.asarray(one, dtype=float) for one in values])  # (draws, thresholds)
+    return draws.mean().to_numpy(), draws.std().to_numpy()
 
 
 def _of(curves: Sequence[Curves], kind: str) -> list[Agreement]:
@@ -273,7 +272,7 @@ def _of(curves: Sequence[Curves], kind: str) -> list[Agreement]:
 def _read_off(found: Sequence[Agreement], *thresholds: float) -> list[dict[str, Any]]:
     """What the draws say at some of the thresholds."""
 
-    def over(values: Iterable[float]) -> dict[str, float | int]:
+    def over(values: Iterable[float]) -> Spread:
         return spread([value for value in values if not np.isnan(value)])
 
     rows = []
@@ -306,11 +305,6 @@ def agreement_table(name: str, kind: str, found: Sequence[Agreement]) -> "Any":
     for column in ("jaccard", "difference", "first", "second", "shared"):
         columns[column], columns[f"{column}_sd"] = mean_sd(getattr(one, column) for one in found)
     return pd.DataFrame(columns).astype({"same_class": "boolean"})
-
-
-def _test_accuracy(run: Run, keep: float | None) -> np.ndarray:
-    """Of each model with this keep fraction, (trials,)."""
-    return np.asarray(unpack(of_keep(run, keep).test_correct, run.info.n_test).mean(axis=1))
 
 
 def _names(run: Run, others: Sequence[Run]) -> list[str]:

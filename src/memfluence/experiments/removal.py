@@ -16,7 +16,7 @@ the test examples of that class right, and the random control can. One that leav
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from memfluence.errors import InputError
 from memfluence.experiments._result import (
     Result,
     Said,
+    Spread,
     check_classes,
     check_repeats,
     check_trials,
@@ -48,6 +49,21 @@ HEADING = "What memorized examples are worth (Fig. 2)"
 
 THRESHOLDS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 MEMORIZED = 0.3  # the paper's, where it states the share of memorized examples and their utility
+
+
+class Point(TypedDict):
+    """Models without what is memorized at a threshold, and without as many random examples."""
+
+    threshold: float
+    removed: int
+    share: float  # removed
+    fraction_left: float
+    accuracy: Spread
+    accuracy_random: Spread
+    cost: Spread
+    cost_random: Spread
+    excess: Spread  # how much more the memorized ones are worth
+    emptied_classes: list[str]
 
 
 def plan(
@@ -124,7 +140,7 @@ def summarize(plan: Retraining, trials: Trials) -> Result:
         return [accuracy[number] for number in plan.rows(**purpose) if number in accuracy]
 
     whole = of(arm="all")
-    points = []
+    points: list[Point] = []
     for threshold in settings["thresholds"]:
         memorized, random = (of(arm=arm, threshold=threshold) for arm in ("memorized", "random"))
         removed = int((~plan.masks[plan.rows(arm="memorized", threshold=threshold)[0]]).sum())
@@ -138,7 +154,7 @@ def summarize(plan: Retraining, trials: Trials) -> Result:
                 "accuracy_random": spread(random),
                 "cost": difference(whole, memorized),
                 "cost_random": difference(whole, random),
-                "excess": difference(random, memorized),  # how much more the memorized ones are worth
+                "excess": difference(random, memorized),
                 "emptied_classes": settings["emptied_classes"][f"{threshold:g}"],
             }
         )
@@ -154,7 +170,7 @@ def summarize(plan: Retraining, trials: Trials) -> Result:
     ]
     at_mem = next((one for one in points if one["threshold"] == settings["mem"]), None)
     numbers = {"accuracy": spread(whole), "points": points, "memorized": at_mem, "paired": False}
-    there = [len(whole), *(one[key]["n"] for one in points for key in ("accuracy", "accuracy_random"))]
+    there = [len(whole), *(side["n"] for one in points for side in (one["accuracy"], one["accuracy_random"]))]
     title = (
         f"{settings['about']}, memorization from {settings['memorization_from_trials']:,} models;"
         f" {models(there)} a point"
@@ -254,7 +270,7 @@ def report(result: Result, of: str) -> list[str]:
     return lines
 
 
-def _all(some: list[Any], known: list[Any]) -> str:
+def _all(some: list[Point], known: list[Point]) -> str:
     if len(some) == len(known):
         return "every threshold"
     levels = ", ".join(f"{one['threshold']:g}" for one in some)

@@ -18,7 +18,7 @@ see `removal`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from memfluence.errors import InputError
 from memfluence.experiments._result import (
     Result,
     Said,
+    Spread,
     check_classes,
     check_repeats,
     check_trials,
@@ -49,6 +50,16 @@ if TYPE_CHECKING:
 HEADING = "What the training examples in pairs are good for (Sec. 3.3)"
 
 ARMS = ("all", "without")
+
+
+class Part(TypedDict):
+    """A set of test examples."""
+
+    examples: int
+    accuracy: Spread
+    accuracy_without: Spread
+    difference: Spread
+    contribution: Spread  # to the test set's difference
 
 
 def plan(
@@ -121,19 +132,20 @@ def summarize(plan: Retraining, trials: Trials) -> Result:
     }
     if missing := [arm for arm in ARMS if not len(counts[arm, "test"])]:
         raise InputError(f"There is no trained model of the side {missing[0]!r} yet; run the experiment to its end.")
-    numbers: dict[str, Any] = {}
+    parts: dict[str, Part] = {}
     for name, members in sets.items():
         size = int(members.sum())
         sides = [counts[arm, name] / size if size else counts[arm, name] * np.nan for arm in ARMS]
-        numbers[name] = {
+        parts[name] = {
             "examples": size,
             "accuracy": spread(sides[0]),
             "accuracy_without": spread(sides[1]),
             "difference": difference(*sides),
-            "contribution": difference(*(counts[arm, name] / n_test for arm in ARMS)),  # to the test set's difference
+            "contribution": difference(*(counts[arm, name] / n_test for arm in ARMS)),
         }
-    whole, part, rest = (numbers[name]["contribution"] for name in sets)
-    numbers |= {
+    whole, part, rest = (one["contribution"] for one in parts.values())
+    numbers = {
+        **parts,
         "decomposition": _decomposition(counts, n_test),
         "share_of_influenced": part["mean"] / whole["mean"] if whole["mean"] else float("nan"),
         "within_one_sd": abs(whole["mean"] - part["mean"]) <= whole["sd"],
@@ -141,7 +153,7 @@ def summarize(plan: Retraining, trials: Trials) -> Result:
         "paired": False,
     }
     rows = [
-        {"arm": arm, "set": name, "run": k, "correct": int(one), "examples": numbers[name]["examples"]}
+        {"arm": arm, "set": name, "run": k, "correct": int(one), "examples": parts[name]["examples"]}
         for (arm, name), of in counts.items()
         for k, one in enumerate(of)
     ]

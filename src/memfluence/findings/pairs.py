@@ -30,6 +30,7 @@ same trials as its influence, so near the memorization threshold the two are not
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypedDict
 
 import numpy as np
 
@@ -41,6 +42,15 @@ from memfluence.seeding import generator
 
 NOT_SMALL = 0.1  # share of the pairs found, above which those expected by chance are worth a warning
 DEFAULT_INFL = 0.15  # the paper's
+
+
+class Summary(TypedDict):
+    """The paper's four counts of pairs."""
+
+    pairs: int
+    train_examples: int
+    test_examples: int
+    single_test_examples: int  # that occur in exactly one pair
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +86,7 @@ class Pairs:
         return float(self.permuted_counts.std(ddof=1)) if len(self.permuted_counts) > 1 else float("nan")
 
     @cached_property
-    def summary(self) -> dict[str, int]:
-        """The paper's four counts."""
+    def summary(self) -> Summary:
         return summary_of(self.train_index, self.test_index)
 
     def columns(self, classes: np.ndarray) -> dict[str, np.ndarray]:
@@ -87,8 +96,7 @@ class Pairs:
         return {name: getattr(self, name) for name in (*names, *tested)} | {"label": classes[self.label]}
 
 
-def summary_of(train_index: np.ndarray, test_index: np.ndarray) -> dict[str, int]:
-    """The paper's four counts of pairs; a single test example is one that occurs in exactly one pair."""
+def summary_of(train_index: np.ndarray, test_index: np.ndarray) -> Summary:
     _, pairs_of_test = np.unique(test_index, return_counts=True)
     return {
         "pairs": len(train_index),
