@@ -32,7 +32,6 @@ EXPERIMENTS = {  # in the order of the paper: name and what `memfluence experime
     "thresholds": "Thresholds that halves agree on.",
     "last-layer": "Retrain the last layer alone (Fig. 8).",
     "long-tail": "The theory itself, on synthetic data.",
-    "toy": "Mean memorization of each class.",
 }
 HELP = {  # parameters that several experiments have
     "dataset": "Where the data are, if the run does not say.",
