@@ -58,8 +58,6 @@ class Campaign:
         of = self.dataset, self.learner, self.design, store.path
         work = engines.Work(*of, there.identity, there.group_size, there.record, self.device, every)
         listener = listener_of(options.progress)
-        if options.remark is not None:
-            listener.note(options.remark)
         listener.start(total=done + sum(len(group.wanted) for group in pending), done=done)
         try:
             engines.execute(

@@ -159,7 +159,6 @@ class EngineOptions(MachineOptions):
         metavar="SECONDS",
         shown="60",
     )
-    remark: str | None = option(None, "Words that are shown when training begins.")
     deadline: float | None = option(None, "The time of `time.monotonic` at which training stops.", text=None)
     progress: "bool | ProgressListener" = option(True, "No progress.", text=bool, read=operator.not_, flag="--quiet")
 
