@@ -26,7 +26,7 @@ import pyarrow as pa
 from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError, StoreError, UnreachableError
 from memfluence.records import Failure, Outcome, Trials
 from memfluence.store import segments
-from memfluence.store._examples import Sizes, has_groups, read_groups, read_ids, read_labels, write_examples
+from memfluence.store.examples import Sizes, has_groups, read_groups, read_ids, read_labels, write_examples
 from memfluence.store._merge import choose, merge
 from memfluence.store._ours import another_run, check_is_ours, check_is_still_ours
 from memfluence.store._upkeep import Damage, StoreUpkeep, failure_from
