@@ -156,8 +156,8 @@ def ask(path: Path) -> list[str]:
         assert pairs["influence"].abs().le(1).all()
         assert pairs["train_index"].lt(run.info.n_train).all()
     question(lambda: run.ids)
-    if run.store.has_groups if question(lambda: run.store.has_groups) else False:
-        question(run.store.groups)
+    if run.store.examples.has_groups if question(lambda: run.store.examples.has_groups) else False:
+        question(run.store.examples.groups)
     for name in ("train_prediction", "test_margin"):
         if name in run.info.columns:
             question(lambda name=name: run.store.read_extra(name))  # type: ignore[misc]

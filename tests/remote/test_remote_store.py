@@ -15,7 +15,7 @@ from fsspec.implementations.local import LocalFileSystem
 import memfluence as mf
 from memfluence.errors import InputError, RunMismatchError, StoreError, UnreachableError
 from memfluence.records import Failure
-from memfluence.store import Damage, SegmentWriter, TrialStore, Uri, _upkeep, folder_for, locate, places, remote
+from memfluence.store import Damage, SegmentWriter, TrialStore, Uri, folder_for, locate, places, remote
 from remote.s3_server import Storage
 from small_world import SmallWorld
 
@@ -304,7 +304,7 @@ def listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Where one host sees what another one does at `tmp_path`, through listings that it keeps."""
     fsspec.register_implementation("listed", Listed, clobber=True)
     monkeypatch.setattr(Listed, "late", 0)
-    monkeypatch.setattr(_upkeep, "_PAUSES", (0.0,) * 3)
+    monkeypatch.setattr("memfluence.store.store._PAUSES", (0.0,) * 3)
     monkeypatch.setenv("MEMFLUENCE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("MEMFLUENCE_CACHE_SIZE", "0")
     places._remote.cache_clear()

@@ -38,7 +38,7 @@ def test_what_is_written_is_read(tmp_path: Path, world: SmallWorld) -> None:
         assert (unpack(trials.mask[row], 21) == expected.mask).all()
         assert (unpack(trials.train_correct[row], 21) == expected.train_correct).all()
         assert (unpack(trials.test_correct[row], 13) == expected.test_correct).all()
-    assert [labels.tolist() for labels in store.labels()] == [world.y_train.tolist(), world.y_test.tolist()]
+    assert [labels.tolist() for labels in store.examples.labels()] == [world.y_train.tolist(), world.y_test.tolist()]
 
 
 def test_any_parquet_reader_can_open_a_segment(tmp_path: Path, world: SmallWorld) -> None:
@@ -410,7 +410,7 @@ def test_format_1_stays_readable_for_ever() -> None:
         rows = unpack(getattr(trials, name), n).astype(int)
         assert ["".join(map(str, row)) for row in rows.tolist()] == expected[name]
     assert store.read_extra("test_prediction")[1].tolist() == expected["test_prediction"]
-    assert [labels.tolist() for labels in store.labels()] == expected["labels"]
+    assert [labels.tolist() for labels in store.examples.labels()] == expected["labels"]
     assert store.info.kinds == (Kind(0.5, 6), Kind(0.75, 9))
     assert store.info.group_size == 4
     assert list(store.failures()) == [3]

@@ -117,8 +117,8 @@ def export_trials(run: Run, path: str | Path) -> None:
     arrays |= {"trial": trials.numbers, "kind": trials.kinds}
     if info.plan:
         arrays["plan"] = np.asarray(str(info.plan["digest"]))
-    if run.store.has_groups:
-        codes, names = run.store.groups()
+    if run.store.examples.has_groups:
+        codes, names = run.store.examples.groups()
         arrays |= {"group": codes, "group_names": np.array(names)}
     arrays["run"] = np.asarray(json.dumps(asdict(info), sort_keys=True))
     write_whole(target, npz_bytes(arrays))

@@ -141,7 +141,7 @@ class Run:
     @cached_property
     def label_codes(self) -> tuple[np.ndarray, np.ndarray]:
         """Positions in the run's classes, of the training and of the test labels."""
-        return self.store.labels()
+        return self.store.examples.labels()
 
     @property
     def labels(self) -> tuple[np.ndarray, np.ndarray]:
@@ -151,7 +151,7 @@ class Run:
     @property
     def ids(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Names of the training and of the test examples (files, rows of a CSV), where the data have them."""
-        return self.store.ids()
+        return self.store.examples.ids()
 
     def recorded(self, column: str, *, memory: Memory | None = None) -> np.ndarray:
         """A recorded column (trials, n), such as "train_prediction"; where it was not recorded, an error says how."""
@@ -369,7 +369,8 @@ class Run:
 
     def find_groups(self, keep: float | None = None) -> findings.GroupScores:
         """Memorization of each group, and what it adds to the test accuracy, as arrays; of a run with groups."""
-        return findings.group_scores(self.trials, self.info.kinds, *self.store.groups(), keep, memory=self.memory)
+        groups = self.store.examples.groups()
+        return findings.group_scores(self.trials, self.info.kinds, *groups, keep, memory=self.memory)
 
     def groups(self, keep: float | None = None) -> "pd.DataFrame":
         """One row per group: its memorization, and what it adds to the test accuracy."""
@@ -377,7 +378,7 @@ class Run:
 
     def group_influence(self, keep: float | None = None) -> Influence:
         """Influence of groups on test examples: all that `influence_estimates` gives, with groups for examples."""
-        grouped = findings.group_trials(self.trials, self.store.groups()[0], self.memory)
+        grouped = findings.group_trials(self.trials, self.store.examples.groups()[0], self.memory)
         return influence(grouped, self.info.kinds, keep, memory=self.memory)
 
     # ---- showing it

@@ -95,7 +95,7 @@ def value_table(
     grouped = "groups" in (plan.get("options") or {})
     drawn, others, who = run.trials, "others", _who(run)
     if grouped:
-        codes, names = run.store.groups()
+        codes, names = run.store.examples.groups()
         drawn, others = group_trials(drawn, codes, run.memory), "other groups"
         who = {"group": np.array(names), "size": np.bincount(codes, minlength=len(names))}
     if kind == "banzhaf":
@@ -161,7 +161,7 @@ def c_score_table(run: "Run") -> Table:
 
 def group_influence_table(run: "Run", keep: float | None = None) -> Table:
     """The influence of every group on every test example."""
-    names, n_test = np.array(run.store.groups()[1]), run.info.n_test
+    names, n_test = np.array(run.store.examples.groups()[1]), run.info.n_test
     run.memory.check_matrix(len(names), n_test, 12 * 8 + names.itemsize)
     found = run.group_influence(keep).block_with_errors()  # (groups, n_test) each
     columns = {

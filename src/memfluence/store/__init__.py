@@ -1,15 +1,13 @@
 """The store: immutable Parquet segments and one `run.json`, here or elsewhere. The only thing that lasts."""
 
-from memfluence.store._upkeep import Damage
 from memfluence.store.cache import known_data, remember_data
-from memfluence.store.checkpoints import CheckpointFiles, StoredCheckpoint
 from memfluence.store.index import INDEXED
 from memfluence.store.parquet import pack, read_columns, unpack
 from memfluence.store.places import Location, Uri, file_errors, folder_for, locate, refuse_uri, write_whole
-from memfluence.store.rows import Rows, join_rows
 from memfluence.store.run_file import FORMAT, RUN_FILE, RunInfo, differences, is_run, other_inputs, segment_columns
-from memfluence.store.segments import DamagedSegmentError, versions_in
+from memfluence.store.segments import Damage, DamagedSegmentError, Rows, join_rows, versions_in
 from memfluence.store.store import Scan, TrialStore
+from memfluence.store.unfinished import CheckpointFiles, StoredCheckpoint
 from memfluence.store.writer import SegmentWriter
 
 __all__ = [

@@ -11,17 +11,17 @@ holds about $MEMFLUENCE_CACHE_SIZE bytes (10 GiB; 0 for none) at most, and the l
 import os
 import re
 import uuid
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 
-from memfluence.errors import InputError, MemfluenceError, StoreError
+from memfluence.errors import InputError, MemfluenceError, StoreError, UnreachableError
 from memfluence.records import digest
 from memfluence.store.parquet import content_digest, read_bytes
 from memfluence.store.places import Location, place_of, write_whole
-from memfluence.store.segments import DamagedSegmentError, trials_in
+from memfluence.store.run_file import RunInfo
+from memfluence.store.segments import DamagedSegmentError, read_rows
 
 _SIZE = 10 * 2**30
 _NAME = re.compile(r"[A-Za-z0-9-]+-([0-9a-f]{32})\.parquet")
@@ -121,26 +121,30 @@ def keep_unsent(run: Location, name: str, content: bytes) -> Path:
     return path
 
 
-def send_unsent(run: Location, identity: Mapping[str, str]) -> None:
-    """Publish what is kept here of the run. What is damaged or of another run that was there stays where it is."""
-    for path, _ in _kept(run, identity):
-        place_of(run).publish(run / "trials" / path.name, read_bytes(path).to_pybytes(), replace=True)
-        path.unlink(missing_ok=True)
+def send_unsent(run: Location, info: RunInfo) -> None:
+    """Publish what is kept here of the run; raises, saying where it is, if the storage still does not answer.
+
+    What is damaged or of another run that was there stays where it is.
+    """
+    kept = _kept(run, info)
+    try:
+        for path, _ in kept:
+            place_of(run).publish(run / "trials" / path.name, read_bytes(path).to_pybytes(), replace=True)
+            path.unlink(missing_ok=True)
+    except UnreachableError as error:
+        count = sum(trials for path, trials in kept if path.exists())
+        raise UnreachableError(
+            f"{error} {count} trained trial(s) are kept in {_directory(run)} on this machine; run the same command here"
+            " to send them."
+        ) from error
 
 
-def unsent_trials(run: Location, identity: Mapping[str, str]) -> tuple[int, Path]:
-    """How many trials of the run are kept here, and where."""
-    return sum(count for _, count in _kept(run, identity)), _directory(run)
-
-
-def _kept(run: Location, identity: Mapping[str, str]) -> list[tuple[Path, int]]:
+def _kept(run: Location, info: RunInfo) -> list[tuple[Path, int]]:
     """The kept segments and how many trials each has."""
     found = []
     for path in [] if isinstance(run, Path) else sorted(_directory(run).glob("[!.]*.parquet")):
-        try:
-            found.append((path, len(trials_in(path, identity)["trial"])))
-        except (DamagedSegmentError, FileNotFoundError):  # sent by another process just now
-            continue
+        with suppress(DamagedSegmentError, FileNotFoundError):  # sent by another process just now
+            found.append((path, len(read_rows(path, info, ()))))
     return found
 
 

@@ -1,4 +1,7 @@
-"""`examples-DIGEST.parquet`: the labels (and names) of all examples, so that a run can be read without its data."""
+"""Examples: `examples-DIGEST.parquet` has the labels of all examples, and their names and groups where there are any.
+
+With it a run can be read without its data.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from memfluence.errors import StoreError
+from memfluence.errors import InputError, StoreError
 from memfluence.store.parquet import ParquetContent, as_array, content_digest
 from memfluence.store.places import Location, file_errors, place_of
+from memfluence.store.run_file import RunInfo
 
 _ADVICE = "restore it from a copy of the run"
 
@@ -48,80 +52,82 @@ def write_examples(
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """What run.json says of its examples, which the file must agree with."""
+class Examples:
+    """The examples of the run at `run`, which has to agree with its run.json (`info`)."""
 
-    n_train: int
-    n_test: int
-    classes: int
+    run: Location
+    info: RunInfo
 
+    @property
+    def path(self) -> Location:
+        return self.run / str(self.info.dataset["examples"])
 
-def read_labels(path: Location, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
-    """Codes of the training and of the test labels."""
-    train, test = (part.astype(np.int64) for part in _of_splits(path, sizes, "label", pa.int32()))
-    for split, codes in (("training", train), ("test", test)):
-        if not 0 <= codes.min() <= codes.max() < sizes.classes:
-            raise StoreError(
-                f"{path} has {split} labels that are none of the run's {sizes.classes} classes; {_ADVICE}."
+    def labels(self) -> tuple[np.ndarray, np.ndarray]:
+        """Label codes of the training and of the test examples."""
+        train, test = (part.astype(np.int64) for part in self._of_splits("label", pa.int32()))
+        classes = len(self.info.dataset["classes"])
+        for split, codes in (("training", train), ("test", test)):
+            if not 0 <= codes.min() <= codes.max() < classes:
+                raise StoreError(
+                    f"{self.path} has {split} labels that are none of the run's {classes} classes; {_ADVICE}."
+                )
+        return train, test
+
+    def ids(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Names of the training and of the test examples (files, keys), where their source has them."""
+        return self._of_splits("id", pa.string()) if self._has("id") else None
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether the plan kept whole groups, and which those are is known."""
+        return self.info.keeps_groups and self._has("group")
+
+    def groups(self) -> tuple[np.ndarray, tuple[str, ...]]:
+        """The group of each training example, and the groups' names, where the plan kept whole groups."""
+        if not self.info.keeps_groups:
+            raise InputError(f"{self.run} has no groups; make a run with --groups (a .npy file, or an attribute).")
+        if not self.has_groups:
+            raise InputError(
+                f"{self.run} was imported from a file that does not say what its groups are; export the trials again"
+                " where they were made, and import that file into a new directory."
             )
-    return train, test
+        codes = self._of_splits("group", pa.int32())[0].astype(np.int64)
+        names = self._of_splits("group_name", pa.string())[0]
+        found, first = np.unique(codes, return_index=True)
+        if not np.array_equal(found, np.arange(len(found))):
+            raise StoreError(f"{self.path} has groups that are not numbered from 0; {_ADVICE}.")
+        return codes, tuple(names[first].tolist())
 
+    def _of_splits(self, name: str, kind: pa.DataType) -> tuple[np.ndarray, np.ndarray]:
+        """One column for the training and for the test examples."""
+        with self._opened() as file:
+            table = file.read(["split", name])
+        if (table["split"].type, table[name].type) != (pa.string(), kind):
+            raise StoreError(f"{self.path} has {table[name].type!s:.60} as {name}, not {kind}; {_ADVICE}.")
+        splits, values = as_array(table["split"]), as_array(table[name])
+        parts = values[splits == "train"], values[splits == "test"]
+        for split, part, n in zip(("training", "test"), parts, (self.info.n_train, self.info.n_test)):
+            if len(part) != n:
+                raise StoreError(
+                    f"{self.path} has labels of {len(part)} {split} examples, and run.json says {n}; {_ADVICE}."
+                )
+        return parts
 
-def read_ids(path: Location, sizes: Sizes) -> tuple[np.ndarray, np.ndarray] | None:
-    """Names of the training and of the test examples, where their source has them."""
-    return _of_splits(path, sizes, "id", pa.string()) if _has(path, "id") else None
+    def _has(self, name: str) -> bool:
+        with self._opened() as file:
+            return name in file.schema.names
 
-
-def has_groups(path: Location) -> bool:
-    """Whether the examples are in groups."""
-    return _has(path, "group")
-
-
-def read_groups(path: Location, sizes: Sizes) -> tuple[np.ndarray, tuple[str, ...]]:
-    """The code of each training example's group, and the groups' names."""
-    codes = _of_splits(path, sizes, "group", pa.int32())[0].astype(np.int64)
-    names = _of_splits(path, sizes, "group_name", pa.string())[0]
-    found, first = np.unique(codes, return_index=True)
-    if not np.array_equal(found, np.arange(len(found))):
-        raise StoreError(f"{path} has groups that are not numbered from 0; {_ADVICE}.")
-    return codes, tuple(names[first].tolist())
-
-
-def _of_splits(path: Location, sizes: Sizes, name: str, kind: pa.DataType) -> tuple[np.ndarray, np.ndarray]:
-    """One column for the training and for the test examples."""
-    with _opened(path) as file:
-        table = file.read(["split", name])
-    if (table["split"].type, table[name].type) != (pa.string(), kind):
-        raise StoreError(f"{path} has {table[name].type!s:.60} as {name}, not {kind}; {_ADVICE}.")
-    splits, values = as_array(table["split"]), as_array(table[name])
-    is_train, is_test = splits == "train", splits == "test"
-    for split, count, n in (("training", is_train.sum(), sizes.n_train), ("test", is_test.sum(), sizes.n_test)):
-        if count != n:
-            raise StoreError(f"{path} has labels of {count} {split} examples, and run.json says {n}; {_ADVICE}.")
-    return values[is_train], values[is_test]
-
-
-def _has(path: Location, name: str) -> bool:
-    with _opened(path) as file:
-        return name in file.schema.names
-
-
-@contextmanager
-def _opened(path: Location) -> Iterator[ParquetContent]:
-    """The file, after verifying all of its bytes."""
-    content = _verified(path)
-    try:
-        with ParquetContent(content) as file:
-            yield file
-    except pa.ArrowException as error:
-        says = " ".join(str(error).split())
-        raise StoreError(f"{path} cannot be read as Parquet ({says:.120}); {_ADVICE}.") from error
-
-
-def _verified(path: Location) -> pa.Buffer:
-    """The file's content, verified against the digest in its name."""
-    with file_errors(f"reading {path}"):
-        content = place_of(path).read(path)
-    if content_digest(content) != path.stem.rpartition("-")[2]:
-        raise StoreError(f"{path} is torn or altered; {_ADVICE}.")
-    return content
+    @contextmanager
+    def _opened(self) -> Iterator[ParquetContent]:
+        """The file, after verifying all of its bytes against the digest in its name."""
+        path = self.path
+        with file_errors(f"reading {path}"):
+            content = place_of(path).read(path)
+        if content_digest(content) != path.stem.rpartition("-")[2]:
+            raise StoreError(f"{path} is torn or altered; {_ADVICE}.")
+        try:
+            with ParquetContent(content) as file:
+                yield file
+        except pa.ArrowException as error:
+            says = " ".join(str(error).split())
+            raise StoreError(f"{path} cannot be read as Parquet ({says:.120}); {_ADVICE}.") from error

@@ -284,14 +284,19 @@ def file_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            advice = "the disk is full or over quota: free some space, then run the same command again"
-        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            advice = "this user may not do that: change its permissions or choose another --out"
-        else:
-            advice = "check the disk and the path"
-        reason = os.strerror(error.errno) if error.errno else str(error)  # Arrow's own texts name the file again
-        raise StoreError(f"Failed {doing}: {reason}; {advice}.") from error
+        raise file_error(doing, error) from error
+
+
+def file_error(doing: str, error: OSError) -> StoreError:
+    """One sentence that says what failed, why, and what to do."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        advice = "the disk is full or over quota: free some space, then run the same command again"
+    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        advice = "this user may not do that: change its permissions or choose another --out"
+    else:
+        advice = "check the disk and the path"
+    reason = os.strerror(error.errno) if error.errno else str(error)  # Arrow's own texts name the file again
+    return StoreError(f"Failed {doing}: {reason}; {advice}.")
 
 
 class Place(Protocol):

@@ -1,4 +1,4 @@
-"""One segment: an immutable Parquet file with one row per trial.
+"""Segments: immutable Parquet files with one row per trial; and `Rows`, which is what was read of them.
 
 Columns: `trial` int64, `kind` int16; `mask`, `train_correct`, `test_correct` as fixed-size binary (bits packed as in
 `store.parquet`); `accuracy_in`, `accuracy_out`, `test_accuracy`, `seconds` float64; `host`, `device` strings; `process`
@@ -8,11 +8,20 @@ the field's metadata ("dtype"). The schema's metadata names the format and the r
 
 A segment's name ends with the BLAKE2 digest of its bytes, so a torn file or a single flipped bit anywhere, footer
 included, is found before anything is parsed; Parquet's page checksums are written too, for other tools, and verified.
+
+Several segments may have records of one trial. Equal records count once. Records that differ are no damage: a learner
+that ignores its seed gives them, or two kinds of device, when two processes run one trial. The record that was finished
+first counts, by the clocks of the hosts; a record that does not say when (of an older version) goes before those that
+do. Of two that were finished at the same time the one with the lower digest (`Rows.records`) counts. So the choice
+depends on the records alone, never on the segments that they are in or on the order in which these are read, and a
+record that is finished later does not change it.
 """
 
+import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -20,13 +29,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from memfluence.errors import MemfluenceError, shortened
-from memfluence.records import Outcome
-from memfluence.store.parquet import ParquetContent, as_array, content_digest, pack, packed_width
+from memfluence.records import EXTRA_COLUMNS, Outcome, Trials
+from memfluence.store.parquet import ParquetContent, as_array, as_column, content_digest, pack, packed_width
 from memfluence.store.places import Location, place_of
-from memfluence.store.run_file import MOST
+from memfluence.store.run_file import MOST, RunInfo
 
 _NAME = re.compile(r"(\d+)-(\d+)-(\d+)-[0-9a-f]+\.parquet")
-_BITS = ("mask", "train_correct", "test_correct")
+BITS = ("mask", "train_correct", "test_correct")
 _TYPES = {
     "trial": pa.int64(),
     "kind": pa.int16(),
@@ -34,32 +43,178 @@ _TYPES = {
     **dict.fromkeys(("host", "device", "versions"), pa.string()),
     "process": pa.int64(),
 }
+_EXTRAS = {name for names in EXTRA_COLUMNS.values() for name in names}
 _EXTRA_TYPES = {f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)} - {"float8"}
-_LATER = {
-    "process": -1,
-    "finished": float("nan"),
-    "versions": "",
-}  # columns that older segments lack, and what is said for them
+_LATER = {"process": -1, "finished": float("nan"), "versions": ""}  # what is said for columns that older segments lack
 
 
 class DamagedSegmentError(MemfluenceError):
-    """The file is torn, altered, or not of this run."""
+    """The file is torn, altered, or not of this run. `identity` is that of the run it belongs to, if it is whole."""
+
+    def __init__(self, message: str, identity: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.identity = identity
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A file that is not as it was written, or not of this run. `identity`: of the run that a whole segment is of."""
+
+    path: Location
+    reason: str
+    identity: Mapping[str, str] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, eq=False)
-class Segment:
-    """A segment in memory: packed bits (rows, width) uint8, extras (rows, n) in their own type."""
+class Rows:
+    """Rows of one or several segments of a run, in the order in which they stand there; all columns, or some."""
 
-    numbers: np.ndarray  # (rows,) int64
-    kinds: np.ndarray  # (rows,) int16
-    bits: Mapping[str, np.ndarray]  # mask, train_correct, test_correct: (rows, width) uint8
-    extras: Mapping[str, np.ndarray] = field(default_factory=dict)
-    details: Mapping[str, np.ndarray] = field(default_factory=dict)  # accuracies, seconds, host, device, ...
+    table: pa.Table
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Rows) and bool(_comparable(self.table).equals(_comparable(other.table)))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @cached_property
+    def nbytes(self) -> int:
+        return int(self.table.nbytes)
 
     @property
+    def layout(self) -> str:
+        """Columns and their types: only rows of one layout can be joined."""
+        return str(_plain(self.table).schema.to_string(show_field_metadata=True))
+
+    @cached_property
+    def numbers(self) -> np.ndarray:
+        """Trial numbers (rows,) int64."""
+        return as_array(self.table["trial"])
+
+    @cached_property
+    def kinds(self) -> np.ndarray:
+        """Kinds of trial (rows,) int16."""
+        return as_array(self.table["kind"])
+
+    @cached_property
     def finished(self) -> np.ndarray:
-        """When each trial was finished (rows,) float64."""
-        return self.details["finished"]
+        """When each trial was finished (rows,) float64, seconds since 1970; NaN where that is not recorded."""
+        there = "finished" in self.table.column_names
+        return as_array(self.table["finished"]) if there else np.full(len(self), np.nan)
+
+    @cached_property
+    def records(self) -> list[bytes]:
+        """For each row 16 bytes that tell its result from others: kind, mask, outcomes and optional columns.
+
+        Where and when a trial was made is no part of its result.
+        """
+        extras = sorted(_EXTRAS.intersection(self.table.column_names))
+        kinds = self.kinds.astype("<i2").view(np.uint8).reshape(len(self), 2)
+        together = np.ascontiguousarray(np.hstack([kinds, *map(self.packed, (*BITS, *extras))]))  # (rows, bytes)
+        return [hashlib.blake2b(row, digest_size=16).digest() for row in together]
+
+    @property
+    def precedence(self) -> list[tuple[float, bytes]]:
+        """For each row a value; of several records of a trial the one with the lowest counts."""
+        return [_precedence(when, record) for when, record in zip(self.finished.tolist(), self.records)]
+
+    def packed(self, name: str) -> np.ndarray:
+        """A column of bits, or of optional values, as (rows, bytes) uint8."""
+        column = self.table[name]
+        width = column.type.byte_width
+        parts = [
+            np.frombuffer(chunk.buffers()[1], np.uint8, len(chunk) * width, chunk.offset * width).reshape(-1, width)
+            for chunk in column.chunks
+            if len(chunk)
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate([np.empty((0, width), np.uint8), *parts])
+
+    def extra(self, name: str) -> np.ndarray:
+        """An optional column as (rows, n) of its type."""
+        return self.packed(name).view(np.dtype(_said_type(self.table.schema.field(name))).newbyteorder("<"))
+
+    def take(self, positions: np.ndarray) -> "Rows":
+        """The rows at these positions, in their order."""
+        return Rows(self.table.take(as_column(positions)))
+
+
+def join_rows(parts: Sequence[Rows]) -> Rows:
+    """Rows of one layout, one part after the other."""
+    return Rows(pa.concat_tables([_plain(part.table) for part in parts], promote_options="default"))
+
+
+def _plain(table: pa.Table) -> Any:
+    """The table without what the schema says about its run, which all segments of it share."""
+    return table.replace_schema_metadata(None)
+
+
+def _comparable(table: pa.Table) -> Any:
+    """Floats as the integers of their bits, so that NaN equals NaN."""
+    columns = [
+        pa.chunked_array([chunk.view(pa.int64()) for chunk in column.chunks], pa.int64())
+        if pa.types.is_float64(column.type)
+        else column
+        for column in table.columns
+    ]
+    return pa.table(columns, names=table.column_names)
+
+
+def _precedence(finished: float, record: bytes) -> tuple[float, bytes]:
+    return (finished if finished == finished else -np.inf), record
+
+
+def choose(
+    parts: Sequence[tuple[Location, Rows]], records_in: Callable[[Location], Mapping[int, bytes]]
+) -> tuple[np.ndarray, tuple[int, ...]]:
+    """The rows that count, and the trials of which there are different records.
+
+    Rows are positions (trials,) in all parts, one part after the other, in ascending order of their trials.
+    `records_in` gives the digests of a segment's records by trial; it is asked of segments that share trials alone.
+    """
+    numbers = np.concatenate([np.empty(0, np.int64), *(rows.numbers for _, rows in parts)])  # (rows,)
+    order = np.argsort(numbers, kind="stable")
+    trials, starts = np.unique(numbers[order], return_index=True)  # (trials,) each
+    chosen, differing = order[starts], []
+    if len(trials) < len(numbers):
+        finished = np.concatenate([rows.finished for _, rows in parts]).tolist()
+        segment = np.repeat(np.arange(len(parts)), [len(rows) for _, rows in parts]).tolist()
+        records = cache(lambda part: records_in(parts[part][0]))
+        for at, copies in enumerate(np.split(order, starts[1:])):
+            if len(copies) > 1:
+                trial = int(trials[at])
+                ranked = [
+                    (_precedence(finished[row], records(segment[row]).get(trial, b"")), row) for row in copies.tolist()
+                ]
+                chosen[at] = min(ranked)[1]
+                if len({record for (_, record), _ in ranked}) > 1:
+                    differing.append(trial)
+    return chosen, tuple(differing)
+
+
+def small_columns(parts: Sequence[Rows], chosen: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Columns of numbers or texts of the chosen rows of all parts; there is a part."""
+    table = pa.concat_tables([part.table.select(names) for part in parts], promote_options="default")
+    return {name: as_array(table[name])[chosen] for name in names}
+
+
+def trials_of(parts: Sequence[Rows], chosen: np.ndarray, info: RunInfo) -> Trials:
+    """The table of the chosen rows of all parts."""
+
+    def taken(columns: Sequence[np.ndarray]) -> Any:
+        return np.concatenate(columns)[chosen]
+
+    def bits(name: str) -> Any:  # one column at a time: at most the segments are held, and the largest column twice
+        width = packed_width(_length(name, info))
+        return taken([np.empty((0, width), np.uint8), *(part.packed(name) for part in parts)])
+
+    numbers = taken([np.empty(0, np.int64), *(part.numbers for part in parts)])
+    kinds = taken([np.empty(0, np.int16), *(part.kinds for part in parts)])
+    mask, train_correct, test_correct = map(bits, BITS)
+    return Trials(
+        numbers, kinds, mask, train_correct, test_correct, info.n_train, info.n_test, info.repeats, info.block
+    )
 
 
 def versions_text(versions: Mapping[str, str]) -> str:
@@ -76,17 +231,19 @@ def encode(
     outcomes: Sequence[Outcome], identity: Mapping[str, str], versions: Mapping[str, str] | None = None
 ) -> bytes:
     """The bytes of a segment of `outcomes`, made with these libraries, marked with the identity of the run."""
-    arrays: dict[str, pa.Array] = {
-        "trial": pa.array([outcome.trial for outcome in outcomes], pa.int64()),
-        "kind": pa.array([outcome.kind for outcome in outcomes], pa.int16()),
-    }
-    fields = [pa.field(name, array.type, nullable=False) for name, array in arrays.items()]
+    arrays: list[pa.Array] = []
+    fields: list[pa.Field] = []
 
     def add(name: str, array: pa.Array, metadata: dict[str, str] | None = None) -> None:
-        arrays[name] = array
+        arrays.append(array)
         fields.append(pa.field(name, array.type, nullable=False, metadata=metadata))
 
-    for name in _BITS:
+    def add_each(*names: str) -> None:
+        for name in names:
+            add(name, pa.array([getattr(outcome, name) for outcome in outcomes], _TYPES[name]))
+
+    add_each("trial", "kind")
+    for name in BITS:
         stacked = np.stack([getattr(outcome, name) for outcome in outcomes])  # (rows, n) bool
         add(name, _binary(pack(stacked)), {"dtype": "bit", "length": str(stacked.shape[1])})
     for name in sorted(outcomes[0].extras):
@@ -95,13 +252,9 @@ def encode(
         add(name, _binary(little), {"dtype": values.dtype.name, "length": str(values.shape[1])})
     for name, numbers in _accuracies(outcomes).items():
         add(name, pa.array(numbers, pa.float64()))
-    add("seconds", pa.array([outcome.seconds for outcome in outcomes], pa.float64()))
-    add("host", pa.array([outcome.host for outcome in outcomes], pa.string()))
-    add("device", pa.array([outcome.device for outcome in outcomes], pa.string()))
-    add("process", pa.array([outcome.process for outcome in outcomes], pa.int64()))
-    add("finished", pa.array([outcome.finished for outcome in outcomes], pa.float64()))
+    add_each("seconds", "host", "device", "process", "finished")
     add("versions", pa.array([versions_text(versions or {})] * len(outcomes), pa.string()))
-    return encode_table(pa.Table.from_arrays(list(arrays.values()), schema=pa.schema(fields)), identity)
+    return encode_table(pa.Table.from_arrays(arrays, schema=pa.schema(fields)), identity)
 
 
 def encode_table(table: pa.Table, metadata: Mapping[str, str]) -> bytes:
@@ -117,6 +270,27 @@ def encode_table(table: pa.Table, metadata: Mapping[str, str]) -> bytes:
         store_schema=True,
     )
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def _binary(rows: np.ndarray) -> pa.Array:
+    """A 2-d array as one fixed-size binary value per row."""
+    width = rows.shape[1] * rows.itemsize
+    return pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(width), len(rows), [None, pa.py_buffer(np.ascontiguousarray(rows))]
+    )
+
+
+def _accuracies(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
+    """Share right among kept, left-out and test examples; NaN of an empty set."""
+
+    def mean(values: np.ndarray) -> float:
+        return float(values.mean()) if len(values) else float("nan")
+
+    return {
+        "accuracy_in": [mean(outcome.train_correct[outcome.mask]) for outcome in outcomes],
+        "accuracy_out": [mean(outcome.train_correct[~outcome.mask]) for outcome in outcomes],
+        "test_accuracy": [mean(outcome.test_correct) for outcome in outcomes],
+    }
 
 
 def segment_name(numbers: Sequence[int], content: bytes) -> str:
@@ -144,64 +318,14 @@ def _span(name: str) -> tuple[int, int, int] | None:
     return None if found is None else (int(found[1]), int(found[2]), int(found[3]))
 
 
-def read(
-    path: Location,
-    identity: Mapping[str, str],
-    widths: Mapping[str, int],
-    *,
-    extras: Sequence[str] = (),
-    content: pa.Buffer | None = None,
-) -> Segment:
-    """Read and verify a segment, or `content` read from it. `widths` gives n_train and n_test, for the bit columns."""
-    table = read_table(path, identity, ["trial", "kind", "finished", *_BITS, *extras], content, widths)
-    _check_numbers(table, path)
-    bits = {name: _from_binary(table[name], np.dtype(np.uint8)) for name in _BITS}
-    values = {}
-    for name in extras:
-        dtype, n = _dtype_of(table.schema.field(name), path), _length(name, widths)
-        if table[name].type != pa.binary(n * dtype.itemsize):
-            raise DamagedSegmentError(f"{path} holds rows of {table[name].type} as {name}, not {n} of {dtype}.")
-        values[name] = _from_binary(table[name], dtype)
-    return Segment(
-        numbers=as_array(table["trial"]),
-        kinds=as_array(table["kind"]),
-        bits=bits,
-        extras=values,
-        details=_details(table, ("finished",)),
-    )
+def read_rows(
+    path: Location, info: RunInfo, columns: Sequence[str] | None = None, content: pa.Buffer | None = None
+) -> Rows:
+    """The rows of a segment, or of `content` read from it, after verifying all of its bytes.
 
-
-def trials_in(
-    path: Location,
-    identity: Mapping[str, str],
-    details: Sequence[str] = (),
-    *,
-    content: pa.Buffer | None = None,
-    widths: Mapping[str, int] | None = None,
-) -> dict[str, np.ndarray]:
-    """The trial numbers of a segment, and some of its small columns, after verifying all of its bytes."""
-    table = read_table(path, identity, ["trial", "kind", *details], content, widths)
-    _check_numbers(table, path)
-    return _details(table, ("trial", *details))
-
-
-def _details(table: pa.Table, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Small columns of a segment; for those that an older one lacks, what `_LATER` says."""
-    there = table.column_names
-    return {name: as_array(table[name]) if name in there else np.full(table.num_rows, _LATER[name]) for name in names}
-
-
-def read_table(
-    path: Location,
-    identity: Mapping[str, str],
-    columns: Sequence[str] | None = None,
-    content: pa.Buffer | None = None,
-    widths: Mapping[str, int] | None = None,
-) -> pa.Table:
-    """These columns of a segment, or all, after verifying all of its bytes; those of `_LATER` may be missing.
-
-    Types, numbers and, with `widths` (n_train and n_test), the columns of bits are what segments have: a digest says
-    who a file is, not that it is well made.
+    All columns as they are there, also of trials that no run can have (`repair` keeps the others); or only `trial`,
+    `kind` and these `columns`, of which those of `_LATER` may be missing. A digest says that a file is as it was
+    written, not that it is well made: types and values are checked.
     """
     if content is None:
         content = place_of(path).read(path)
@@ -209,28 +333,22 @@ def read_table(
         raise DamagedSegmentError(f"{path} is torn or altered: its bytes do not match the digest in its name.")
     try:
         with ParquetContent(content) as file:
-            found = file.schema.metadata or {}
-            for key, value in identity.items():
-                there = found.get(key.encode(), b"").decode(errors="replace")
-                if there != value:
-                    raise DamagedSegmentError(
-                        f"{path} belongs to another run: its {key} is {shortened(there)}, not {shortened(value)}."
-                    )
+            _check_identity(file.schema.metadata or {}, info, path)
             names = file.schema.names
-            wanted = names if columns is None else [name for name in columns if name in names or name not in _LATER]
-            if lacking := sorted({"trial", "kind", *_BITS, *wanted}.difference(names)):
+            wanted = names if columns is None else dict.fromkeys(("trial", "kind", *columns))
+            later = [name for name in wanted if name in _LATER and name not in names]
+            if lacking := sorted({"trial", "kind", *BITS, *wanted}.difference(names, later)):
                 raise DamagedSegmentError(f"{path} is no segment: it has no column {lacking[0]!r}.")
-            _check_types(file.schema, widths, path)
-            table = file.read(wanted)
+            _check_types(file.schema, info, path)
+            table = file.read([name for name in wanted if name not in later])
     except (pa.ArrowException, OSError) as error:
         raise DamagedSegmentError(f"{path} cannot be read as Parquet: {_begin(error)}.") from error
-    if not table.num_rows:
-        raise DamagedSegmentError(f"{path} is no segment: it has no trials.")
-    if len(np.unique(as_array(table["trial"]))) < table.num_rows:
-        raise DamagedSegmentError(f"{path} is no segment: it has a trial twice.")
-    for name in set(_BITS).intersection(table.column_names) if widths else ():
-        _check_padding(table[name], name, _length(name, widths or {}), path)
-    return table
+    for name in later:
+        table = table.append_column(name, pa.repeat(pa.scalar(_LATER[name], _TYPES[name]), table.num_rows))
+    _check_values(rows := Rows(table), info, path)
+    if columns is not None and (rows.numbers.min() < 0 or rows.numbers.max() >= MOST or rows.kinds.min() < 0):
+        raise DamagedSegmentError(f"{path} has trials, or kinds of trial, whose numbers no run has.")
+    return rows
 
 
 def _begin(error: Exception) -> str:
@@ -239,71 +357,45 @@ def _begin(error: Exception) -> str:
     return text if len(text) <= 120 else f"{text[:117]}..."
 
 
-def _length(name: str, widths: Mapping[str, int]) -> int:
+def _length(name: str, info: RunInfo) -> int:
     """Of how many examples a column of a segment speaks."""
-    return widths["n_test" if name.startswith("test") else "n_train"]
+    return info.n_test if name.startswith("test") else info.n_train
 
 
-def _check_types(schema: pa.Schema, widths: Mapping[str, int] | None, path: Location) -> None:
-    for name, kind in zip(schema.names, schema.types):
-        expected = _TYPES.get(name)
-        if name in _BITS and widths is not None:
-            expected = pa.binary(packed_width(_length(name, widths)))
-        if expected is not None and kind != expected:
-            raise DamagedSegmentError(f"{path} holds rows of {kind!s:.60} as {name}, not of {expected}.")
+def _check_identity(found: Mapping[bytes, bytes], info: RunInfo, path: Location) -> None:
+    there = {key: found.get(key.encode(), b"").decode(errors="replace") for key in info.identity}
+    for key, value in info.identity.items():
+        if there[key] != value:
+            raise DamagedSegmentError(
+                f"{path} belongs to another run: its {key} is {shortened(there[key])}, not {shortened(value)}.", there
+            )
 
 
-def _check_numbers(table: pa.Table, path: Location) -> None:
-    """Refuse numbers of trials and of kinds that no run has."""
-    numbers, kinds = as_array(table["trial"]), as_array(table["kind"])
-    if numbers.min() < 0 or numbers.max() >= MOST or kinds.min() < 0:
-        raise DamagedSegmentError(f"{path} has trials, or kinds of trial, whose numbers no run has.")
+def _check_types(schema: pa.Schema, info: RunInfo, path: Location) -> None:
+    expected = _TYPES | {name: pa.binary(packed_width(_length(name, info))) for name in BITS}
+    for column in schema:
+        if column.name in _EXTRAS:
+            if (said := _said_type(column)) not in _EXTRA_TYPES:
+                raise DamagedSegmentError(f"{path} does not say of what type {column.name} is: {shortened(said)}.")
+            if column.type != pa.binary((n := _length(column.name, info)) * np.dtype(said).itemsize):
+                raise DamagedSegmentError(f"{path} holds rows of {column.type} as {column.name}, not {n} of {said}.")
+        elif column.type != expected.get(column.name, column.type):
+            what = expected[column.name]
+            raise DamagedSegmentError(f"{path} holds rows of {column.type!s:.60} as {column.name}, not of {what}.")
 
 
-def _check_padding(column: Any, name: str, n: int, path: Location) -> None:
-    last = _from_binary(column, np.dtype(np.uint8))[:, -1]  # (rows,)
-    if n % 8 and (last >> (n % 8)).any():
-        raise DamagedSegmentError(f"{path} has bits in {name!r} beyond the last of {n} examples.")
+def _said_type(field: pa.Field) -> str:
+    """The type of an optional column's values, as the segment says it."""
+    return (field.metadata or {}).get(b"dtype", b"").decode(errors="replace")  # type: ignore[no-any-return]
 
 
-def _dtype_of(field: pa.Field, path: Location) -> np.dtype[Any]:
-    """The type of an optional column's values."""
-    name = (field.metadata or {}).get(b"dtype", b"").decode(errors="replace")
-    if name not in _EXTRA_TYPES:
-        raise DamagedSegmentError(f"{path} does not say of what type {field.name} is: {shortened(name)}.")
-    dtype: np.dtype[Any] = np.dtype(name).newbyteorder("<")
-    return dtype
-
-
-def _binary(rows: np.ndarray) -> pa.Array:
-    """A 2-d array as one fixed-size binary value per row."""
-    width = rows.shape[1] * rows.itemsize
-    return pa.FixedSizeBinaryArray.from_buffers(
-        pa.binary(width), len(rows), [None, pa.py_buffer(np.ascontiguousarray(rows))]
-    )
-
-
-def _from_binary(column: Any, dtype: np.dtype[Any]) -> np.ndarray:
-    """A column of fixed-size binary as (rows, n) of the type."""
-    size = column.type.byte_width
-    parts = [
-        np.frombuffer(chunk.buffers()[1], np.uint8, len(chunk) * size, chunk.offset * size)
-        .view(dtype)
-        .reshape(len(chunk), -1)
-        for chunk in column.chunks
-        if len(chunk)
-    ]
-    return np.concatenate(parts) if parts else np.empty((0, size // dtype.itemsize), dtype)
-
-
-def _accuracies(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
-    """Share right among kept, left-out and test examples; NaN of an empty set."""
-
-    def mean(values: np.ndarray) -> float:
-        return float(values.mean()) if len(values) else float("nan")
-
-    return {
-        "accuracy_in": [mean(outcome.train_correct[outcome.mask]) for outcome in outcomes],
-        "accuracy_out": [mean(outcome.train_correct[~outcome.mask]) for outcome in outcomes],
-        "test_accuracy": [mean(outcome.test_correct) for outcome in outcomes],
-    }
+def _check_values(rows: Rows, info: RunInfo, path: Location) -> None:
+    """Refuse a segment of no trials, a trial that is there twice, and bits beyond the last example."""
+    if not len(rows):
+        raise DamagedSegmentError(f"{path} is no segment: it has no trials.")
+    if len(np.unique(rows.numbers)) < len(rows):
+        raise DamagedSegmentError(f"{path} is no segment: it has a trial twice.")
+    for name in set(BITS).intersection(rows.table.column_names):
+        n = _length(name, info)
+        if n % 8 and (rows.packed(name)[:, -1] >> (n % 8)).any():
+            raise DamagedSegmentError(f"{path} has bits in {name!r} beyond the last of {n} examples.")

@@ -1,40 +1,55 @@
 """`TrialStore`: a run's directory, here or in an object store. Append-only; everything else is derived from it.
 
-    RUN/run.json                 what the run is
-    RUN/examples-DIGEST.parquet  labels
+    RUN/run.json                 what the run is, see `store.run_file`
+    RUN/examples-DIGEST.parquet  labels, see `store.examples`
     RUN/trials/*.parquet         segments, see `store.segments`
-    RUN/failures/*.json          trials whose learner raised
+    RUN/failures/*.json          trials whose learner raised, see `store.unfinished`
     RUN/damaged/                 segments set aside because their bytes are not what was written
-    RUN/checkpoints/             trials still in training, see `store.checkpoints`
+    RUN/checkpoints/             trials still in training, see `store.unfinished`
     RUN/.index                   a cache for `status`, see `store.index`
 
 Any number of processes may write to one run at once: a segment has a unique name and appears whole or not at all, and a
 trial that was written twice counts once.
 """
 
+import errno
 import json
+import stat
+import time
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError, StoreError, UnreachableError
-from memfluence.records import Failure, Outcome, Trials
+from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError, StoreError
+from memfluence.records import EXTRA_COLUMNS, Failure, Outcome, Trials
 from memfluence.store import segments
-from memfluence.store.examples import Sizes, has_groups, read_groups, read_ids, read_labels, write_examples
-from memfluence.store._merge import choose, merge
-from memfluence.store._ours import another_run, check_is_ours, check_is_still_ours
-from memfluence.store._upkeep import Damage, StoreUpkeep, failure_from
-from memfluence.store.cache import keep_unsent, send_unsent, unsent_trials
+from memfluence.store.cache import keep_unsent, send_unsent
+from memfluence.store.examples import Examples, write_examples
 from memfluence.store.index import SegmentIndex
-from memfluence.store.places import Location, file_errors, locate, place_of
-from memfluence.store.run_file import RUN_FILE, RunInfo, UpToDate, differences, read_run_file, write_run_file
-from memfluence.store.segments import Segment
+from memfluence.store.places import Location, file_error, file_errors, locate, place_of
+from memfluence.store.run_file import (
+    RUN_FILE,
+    RunInfo,
+    UpToDate,
+    another_run,
+    check_is_ours,
+    check_is_still_ours,
+    differences,
+    plain_json,
+    read_run_file,
+    write_run_file,
+)
+from memfluence.store.segments import Damage, DamagedSegmentError, Rows
+from memfluence.store.unfinished import CheckpointFiles, read_failures, write_failure
+
+_PAUSES = (0.1, 0.3, 1.0, 3.0, 10.0)  # seconds until a listing is made again that lacks what another host did
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +62,7 @@ class Scan:
     damaged: tuple[Damage, ...] = ()
 
 
-class TrialStore(StoreUpkeep):
+class TrialStore:
     """One run. Make one with `create` (which resumes an equal run) or `open`. `path` is a `Path`, or a `Uri`."""
 
     def __init__(self, path: Location, info: RunInfo) -> None:
@@ -85,7 +100,7 @@ class TrialStore(StoreUpkeep):
         """
         directory = locate(path)
         place = place_of(directory)
-        check_is_ours(place, directory)
+        check_is_ours(directory)
         is_new = not place.is_file(directory / RUN_FILE)
         may_change = isinstance(directory, Path) and not any(
             not name.startswith(".") for part in ("trials", "checkpoints") for name in place.names(directory / part)
@@ -111,12 +126,19 @@ class TrialStore(StoreUpkeep):
                 f"{directory / RUN_FILE} is damaged: the digest of its plan is not the plan's. Restore it from a copy,"
                 " the trials beside it are not touched."
             )
-        if not place.is_file(store._examples):  # its name is that of its content: what was lost is the same again
+        if not place.is_file(store.examples.path):  # its name is that of its content: what was lost is the same again
             write_examples(directory, y_train, y_test, train_ids, test_ids, groups)
         if info.trials > store.info.trials:
             store.info = replace(store.info, trials=info.trials)
             write_run_file(directory, store.info, replace_existing=True)
         return store
+
+    @property
+    def examples(self) -> Examples:
+        """The labels, names and groups of the run's examples."""
+        return Examples(self.path, self.info)
+
+    # ---- writing trials
 
     def write(
         self,
@@ -129,88 +151,23 @@ class TrialStore(StoreUpkeep):
 
         Storage elsewhere that does not answer is tried for so many seconds (a minute).
         """
-        content = segments.encode(outcomes, self.info.identity, versions)
-        path = self.path / "trials" / segments.segment_name([outcome.trial for outcome in outcomes], content)
+        name, content = self._segment_of(outcomes, versions)
+        path = self.segment_path(name)
         self._place.publish(path, content, replace=True, patience=patience)
-        check_is_still_ours(self.path, self.info.identity, path)
+        check_is_still_ours(self.path, self.info, path)
         return path
+
+    def _segment_of(self, outcomes: Sequence[Outcome], versions: Mapping[str, str] | None) -> tuple[str, bytes]:
+        content = segments.encode(outcomes, self.info.identity, versions)
+        return segments.segment_name([outcome.trial for outcome in outcomes], content), content
 
     def keep(self, outcomes: Sequence[Outcome], versions: Mapping[str, str] | None = None) -> Path:
         """Write one segment to this machine's disk, because the storage of the run does not answer."""
-        content = segments.encode(outcomes, self.info.identity, versions)
-        return keep_unsent(self.path, segments.segment_name([outcome.trial for outcome in outcomes], content), content)
+        return keep_unsent(self.path, *self._segment_of(outcomes, versions))
 
     def send_kept(self) -> None:
         """Publish what was kept on this machine; raises, saying where it is, if the storage still does not answer."""
-        try:
-            send_unsent(self.path, self.info.identity)
-        except UnreachableError as error:
-            count, where = unsent_trials(self.path, self.info.identity)
-            raise UnreachableError(
-                f"{error} {count} trained trial(s) are kept in {where} on this machine; run the same command here to"
-                " send them."
-            ) from error
-
-    def forget_failures(self) -> None:
-        """Delete the notes of failed trials."""
-        with file_errors(f"clearing {self.path / 'failures'}"):
-            for path in self._files("failures", ".json"):
-                self._place.remove(path)
-
-    def write_failure(self, failure: Failure) -> None:
-        self._place.make(self.path / "failures")
-        path = self.path / "failures" / f"{failure.trial:09d}-{uuid.uuid4().hex[:8]}.json"
-        self._place.publish(path, (json.dumps(asdict(failure), indent=2) + "\n").encode(), replace=True)
-
-    def failures(self, done: Iterable[int] = ()) -> dict[int, Failure]:
-        """Trials that failed and were not done since, by number."""
-        finished = set(done)
-        found: dict[int, Failure] = {}
-        for _, content in self._place.read_all(self._files("failures", ".json")):
-            try:
-                failure = failure_from(content().to_pybytes())
-            except (OSError, ValueError):
-                continue  # a failure's note is no result: the worst that its loss can do is run the trial again
-            if failure.trial not in finished:
-                found[failure.trial] = failure
-        return dict(sorted(found.items()))
-
-    def scan(self, details: Sequence[str] = (), *, indexed: bool = False) -> Scan:
-        """Verify every segment and list its trials.
-
-        With `indexed` a segment is read only if it has changed since it was last verified, see `store.index`.
-        """
-        identity, sizes = self.info.identity, self._sizes
-        names = list(dict.fromkeys([*details, "finished"]))
-        index = SegmentIndex(self.path, identity, sizes) if indexed and isinstance(self.path, Path) else None
-
-        def look(path: Location, read: Callable[[], pa.Buffer]) -> Segment:
-            columns = (
-                index.columns(path, read)
-                if index
-                else segments.trials_in(path, identity, names, content=read(), widths=sizes)
-            )
-            return Segment(columns["trial"], np.empty(0, np.int16), {}, details=columns)
-
-        parts, rows, damaged = self._chosen(look)
-        if index:
-            index.save()
-        columns = {
-            name: np.concatenate([part.details[name] for part in parts])[rows] for name in ("trial", *details) if parts
-        }
-        numbers = columns.pop("trial", np.empty(0, np.int64))
-        return Scan(numbers, columns, len(parts), damaged)
-
-    def set_aside(self, damaged: Iterable[Damage]) -> None:
-        """Move damaged files out of the way, over none that is there; trials of segments count as not done."""
-        for damage in damaged:
-            with file_errors(f"setting {damage.path} aside"):
-                self._place.make(self.path / "damaged")
-                target = self.path / "damaged" / damage.path.name
-                if self._place.is_file(target):
-                    target = self.path / "damaged" / f"{uuid.uuid4().hex[:8]}-{damage.path.name}"
-                with suppress(FileNotFoundError):  # another process did it first
-                    self._place.move(damage.path, target)
+        send_unsent(self.path, self.info)
 
     def clean(self) -> None:
         """Delete half-written files of processes that are gone, and send what they could not send."""
@@ -219,63 +176,100 @@ class TrialStore(StoreUpkeep):
         for part in ("trials", "failures", "checkpoints"):
             self._place.clean(self.path / part)
 
+    # ---- trials that failed, or are in training
+
+    def write_failure(self, failure: Failure) -> None:
+        """Write the note of a failed trial."""
+        write_failure(self.path / "failures", failure)
+
+    def failures(self, done: Iterable[int] = ()) -> dict[int, Failure]:
+        """Trials that failed and were not done since, by number."""
+        finished = set(done)
+        notes = [failure for _, failure in self._notes() if failure is not None and failure.trial not in finished]
+        return {failure.trial: failure for failure in sorted(notes, key=lambda failure: failure.trial)}
+
+    def forget_failures(self) -> None:
+        """Delete the notes of failed trials."""
+        with file_errors(f"clearing {self.path / 'failures'}"):
+            for path in self._files("failures", ".json"):
+                self._place.remove(path)
+
+    def _notes(self) -> Iterator[tuple[Location, Failure | None]]:
+        return read_failures(self._place.read_all(self._files("failures", ".json")))
+
+    def checkpoints(self, every: float = 0.0, note: Callable[[str], None] | None = None) -> CheckpointFiles:
+        """Where trials in training are kept; `note` is told why one is not used or cannot be written."""
+        return CheckpointFiles(self.path / "checkpoints", self.info.identity, every, note)
+
+    def damaged_notes(self) -> list[Damage]:
+        """Notes of failures and checkpoints that cannot be read, or are of another run."""
+        found = [Damage(path, reason) for path, reason in self.checkpoints().damaged()]
+        unread = [path for path, failure in self._notes() if failure is None]
+        return found + [Damage(path, f"{path} cannot be read as the note of a trial that failed.") for path in unread]
+
+    # ---- reading trials
+
     def read(self) -> tuple[Trials, tuple[Damage, ...]]:
         """All trials, ascending, each once, and the damaged segments that were left out."""
-        identity, sizes = self.info.identity, self._sizes
-        parts, rows, damaged = self._chosen(
-            lambda path, read: segments.read(path, identity, sizes, content=read()),
-        )
-        trials = merge(parts, rows, self.info.n_train, self.info.n_test, self.info.repeats)
+        parts, chosen, damaged = self._chosen(["finished", *segments.BITS])
+        trials = segments.trials_of(parts, chosen, self.info)
         if (highest := int(trials.kinds.max(initial=0))) >= len(self.info.kinds):
             raise StoreError(
                 f"{self.path} has trials of kind {highest}, and its {RUN_FILE} has {len(self.info.kinds)} kind(s),"
                 f" counted from 0; 'memfluence repair {self.path}' sets them aside."
             )
-        return replace(trials, block=self.info.block), damaged
+        return trials, damaged
+
+    def scan(self, details: Sequence[str] = (), *, indexed: bool = False) -> Scan:
+        """Verify every segment and list its trials.
+
+        With `indexed` a segment is read only if it has changed since it was last verified, see `store.index`.
+        """
+        index = SegmentIndex(self.path, self.info) if indexed and isinstance(self.path, Path) else None
+        parts, chosen, damaged = self._chosen([*details, "finished"], index)
+        if index:
+            index.save()
+        if not parts:
+            return Scan(np.empty(0, np.int64), damaged=damaged)
+        columns = segments.small_columns(parts, chosen, ["trial", *details])
+        return Scan(columns.pop("trial"), columns, len(parts), damaged)
 
     def read_extra(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Trial numbers (ascending) and one optional column (trials, n) of theirs; refuses damaged segments."""
-        if name not in self.info.columns:
+        if name not in self.info.columns or not any(name in names for names in EXTRA_COLUMNS.values()):
             raise InputError(
                 f"{self.path} has no column {name!r}; make a run with --record {name.partition('_')[2] or name}."
             )
-        identity, sizes = self.info.identity, self._sizes
-        parts, rows, damaged = self._chosen(
-            lambda path, read: segments.read(path, identity, sizes, extras=[name], content=read())
-        )
+        parts, chosen, damaged = self._chosen(["finished", name])
         if damaged:
             raise StoreError(f"{damaged[0].reason} 'memfluence repair {self.path}' sets it aside.")
         if not parts:
             raise InputError(f"{self.path} holds no trials yet; run some with 'memfluence run'.")
-        numbers = np.concatenate([part.numbers for part in parts])[rows]
-        return numbers, np.concatenate([part.extras[name] for part in parts])[rows]
+        numbers = np.concatenate([part.numbers for part in parts])[chosen]
+        return numbers, np.concatenate([part.extra(name) for part in parts])[chosen]
 
     def _chosen(
-        self, look: Callable[[Location, Callable[[], pa.Buffer]], Segment]
-    ) -> tuple[list[Segment], np.ndarray, tuple[Damage, ...]]:
-        """What `look` makes of every segment, the rows of all of them that count, and what is damaged.
+        self, columns: Sequence[str], index: SegmentIndex | None = None
+    ) -> tuple[list[Rows], np.ndarray, tuple[Damage, ...]]:
+        """These columns of every segment, the rows of all of them that count, and what is damaged.
 
-        Which of two different records of a trial counts is said in `store._merge`; the user is told once.
+        Which of two different records of a trial counts is said in `store.segments`; the user is told once.
         """
-
-        def numbered(path: Location, read: Callable[[], pa.Buffer]) -> tuple[np.ndarray, Segment]:
-            segment = look(path, read)
-            return segment.numbers, segment
-
         while True:
-            found, damaged = self.read_each(numbered)
+            damaged: list[Damage] = []
+            found = list(self.each_segment(damaged, columns, index))
             try:
-                rows, differing = choose(found, self._records_in)
+                chosen, differing = segments.choose(found, self._records_in)
             except FileNotFoundError:  # compacted just now
                 continue
             self._tell(differing)
-            return [part for _, part in found], rows, damaged
+            return [rows for _, rows in found], chosen, tuple(damaged)
 
     def _records_in(self, path: Location) -> dict[int, bytes]:
         """Digests of all that a segment says of its trials; whoever reads the segment has looked at some columns."""
         try:
             rows = self.read_rows(path.name)
-        except segments.DamagedSegmentError:  # in a column that the reader did not need
+        except DamagedSegmentError:  # in a column that the reader did not need
             return {}
         return dict(zip(rows.numbers.tolist(), rows.records))
 
@@ -291,38 +285,182 @@ class TrialStore(StoreUpkeep):
                 stacklevel=4,
             )
 
-    def labels(self) -> tuple[np.ndarray, np.ndarray]:
-        """Label codes of the training and of the test examples."""
-        return read_labels(self._examples, self._example_sizes)
+    def each_segment(
+        self,
+        damaged: list[Damage],
+        columns: Sequence[str] | None = None,
+        index: SegmentIndex | None = None,
+        *,
+        fresh: bool = False,
+    ) -> Iterator[tuple[Location, Rows]]:
+        """Every segment, one after the other, with its rows (these columns, or all); `fresh`: not from a cache.
 
-    def ids(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Names of the training and of the test examples (files, keys), where their source has them."""
-        return read_ids(self._examples, self._example_sizes)
+        Segments that are damaged or condemned go to `damaged`. A segment that vanishes meanwhile was compacted or set
+        aside: its trials may be in another that was not listed, so the list is made again until nothing has vanished.
+        That ends, because no name ever comes back. If its trials are nowhere then, the listing is late (other hosts'
+        changes may take a while to be seen), and after some pauses that is an error: what is not seen would be a
+        smaller run.
+        """
+        numbers = [np.empty(0, np.int64)]
+        seen: set[Location] = set()
+        gone: list[str] = []
+        pauses = iter(_PAUSES)
+        while True:
+            vanished, condemned = False, self._condemned()
+            new = [path for path in self._segment_paths() if path not in seen]
+            seen.update(new)
+            for path, read in self._place.read_all(new, fresh=fresh):
+                if _is_no_file(path):
+                    damaged.append(Damage(path, f"{path} is no file, and only files belong there."))
+                    continue
+                if path.name in condemned:
+                    damaged.append(Damage(path, f"{path} was about to be set aside by a repair that was not finished."))
+                    continue
+                reading = partial(_content, path, read)
+                try:
+                    if index:
+                        rows = index.rows(path, reading)
+                    else:
+                        rows = segments.read_rows(path, self.info, columns, reading())
+                except FileNotFoundError:
+                    vanished = True
+                    gone.append(path.name)
+                except DamagedSegmentError as error:
+                    damaged.append(Damage(path, str(error), error.identity))
+                else:
+                    numbers.append(rows.numbers)
+                    yield path, rows
+            if vanished:
+                continue
+            gone = self._without_trials(gone, np.concatenate(numbers), [damage.path.name for damage in damaged])
+            if not gone:
+                return
+            if (pause := next(pauses, None)) is None:
+                raise StoreError(
+                    f"{gone[0]} was listed in {self.path / 'trials'} and is not there, nor is any other segment with"
+                    " its trials. The listing may be older than what another host did: run the same command again."
+                )
+            time.sleep(pause)
+
+    def _without_trials(self, gone: Iterable[str], numbers: np.ndarray, damaged: Sequence[str]) -> list[str]:
+        """Those of the segments that vanished whose trials nothing shows, though they were not set aside."""
+        left = [name for name in gone if not segments.has_trials_of(name, numbers, damaged)]
+        aside = self._place.names(self.path / "damaged") if left else []
+        return [name for name in left if not any(one.endswith(name) for one in aside)]
+
+    # ---- segments one by one
+
+    def segment_names(self) -> list[str]:
+        """Segments that count, in the order of their trials."""
+        condemned = self._condemned()
+        paths = (path for path in self._segment_paths() if not _is_no_file(path))
+        return [path.name for path in paths if path.name not in condemned]
+
+    def segment_path(self, name: str) -> Location:
+        return self.path / "trials" / name
+
+    def read_rows(self, name: str, content: pa.Buffer | None = None) -> Rows:
+        """All rows of one segment, or of `content` read from it, verified.
+
+        FileNotFoundError: it was set aside or compacted since it was listed.
+        """
+        path = self.segment_path(name)
+        if content is None:
+            content = _content(path, partial(self._place.read, path))
+        return segments.read_rows(path, self.info, content=content)
+
+    def write_rows(self, rows: Rows) -> str:
+        """Publish rows that other segments have too, read them back, and give the name of their new segment.
+
+        No segment ever had that name, so whoever removes the others afterwards never removes this one by mistake, nor
+        does another process that does the same: what it removes, it has written anew later than it read it.
+        """
+        content = segments.encode_table(rows.table, {**self.info.identity, "memfluence.rewritten": uuid.uuid4().hex})
+        name = segments.segment_name(rows.numbers.tolist(), content)
+        path = self.segment_path(name)
+        self._place.publish(path, content, replace=True)
+        try:
+            ((_, read),) = self._place.read_all([path], fresh=True)
+            is_there = self.read_rows(name, read()) == rows
+        except FileNotFoundError:
+            raise StoreError(f"Another process took {path} away just now; run the same command again.") from None
+        except DamagedSegmentError:
+            is_there = False
+        if not is_there:
+            raise StoreError(f"{path} was not read back as it was written; nothing was removed. Check the disk.")
+        return name
+
+    def remove_segments(self, names: Iterable[str]) -> None:
+        """Delete segments whose rows are in others."""
+        for name in names:
+            with file_errors(f"removing {self.segment_path(name)}"):
+                self._place.remove(self.segment_path(name))
+
+    def condemn(self, names: Iterable[str] = ()) -> None:
+        """Say that segments no longer count, all of them at once; `set_aside` then moves one after another.
+
+        Of two different records of a trial one would else look right once the other is gone. Without names, what was
+        condemned and is gone by now is forgotten.
+        """
+        there = self._condemned().intersection(path.name for path in self._segment_paths())
+        condemned = sorted({*there, *names})
+        if condemned or self._place.is_file(self._condemned_file):
+            self._place.make(self.path / "damaged")
+            self._place.publish(self._condemned_file, json.dumps(condemned).encode(), replace=True)
+        if not condemned:  # that nobody is, is on the disk; so it may come back
+            self._place.remove(self._condemned_file)
+
+    def _condemned(self) -> set[str]:
+        try:
+            names = plain_json(self._place.read(self._condemned_file).to_pybytes())
+        except (OSError, ValueError):
+            return set()
+        return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
 
     @property
-    def _examples(self) -> Location:
-        return self.path / str(self.info.dataset["examples"])
+    def _condemned_file(self) -> Location:
+        return self.path / "damaged" / "condemned.json"
 
-    @property
-    def _example_sizes(self) -> Sizes:
-        return Sizes(self.info.n_train, self.info.n_test, len(self.info.dataset["classes"]))
+    def set_aside(self, damaged: Iterable[Damage]) -> None:
+        """Move damaged files out of the way, over none that is there; trials of segments count as not done."""
+        for damage in damaged:
+            with file_errors(f"setting {damage.path} aside"):
+                self._place.make(self.path / "damaged")
+                target = self.path / "damaged" / damage.path.name
+                if self._place.is_file(target):
+                    target = self.path / "damaged" / f"{uuid.uuid4().hex[:8]}-{damage.path.name}"
+                with suppress(FileNotFoundError):  # another process did it first
+                    self._place.move(damage.path, target)
 
-    @property
-    def has_groups(self) -> bool:
-        """Whether the plan kept whole groups, and which those are is known."""
-        return self._keeps_groups and has_groups(self._examples)
+    def _segment_paths(self) -> list[Location]:
+        if isinstance(self.path, Path) and not (self.path / "trials").is_dir():
+            raise StoreError(f"{self.path} has a {RUN_FILE} but no trials/ directory; restore it from a copy.")
+        return self._files("trials", ".parquet")
 
-    @property
-    def _keeps_groups(self) -> bool:
-        return "groups" in ((self.info.plan or {}).get("options") or {})
+    def _files(self, part: str, suffix: str) -> list[Location]:
+        """Files of a part of the run, in the order of their names."""
+        names = self._place.names(self.path / part)
+        return [self.path / part / name for name in names if name.endswith(suffix) and not name.startswith(".")]
 
-    def groups(self) -> tuple[np.ndarray, tuple[str, ...]]:
-        """The group of each training example, and the groups' names, where the plan kept whole groups."""
-        if not self._keeps_groups:
-            raise InputError(f"{self.path} has no groups; make a run with --groups (a .npy file, or an attribute).")
-        if not self.has_groups:
-            raise InputError(
-                f"{self.path} was imported from a file that does not say what its groups are; export the trials again"
-                " where they were made, and import that file into a new directory."
-            )
-        return read_groups(self._examples, self._example_sizes)
+
+def _content(path: Location, read: Callable[[], pa.Buffer]) -> pa.Buffer:
+    """The bytes of a segment. One that cannot be read may be good: that is an error, and does not condemn it."""
+    try:
+        return read()
+    except OSError as error:
+        if error.errno == errno.ESTALE:  # how a network's file system says that it is gone
+            raise FileNotFoundError(str(path)) from error
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise file_error(f"reading {path}", error) from error
+
+
+def _is_no_file(path: Location) -> bool:
+    """Whether there is something else: a directory, or a pipe, whose reader would wait for ever.
+
+    Looked at once: a file that vanishes between two looks, because it is compacted, was one.
+    """
+    try:
+        return isinstance(path, Path) and not stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return False

@@ -12,7 +12,7 @@ import pytest
 import memfluence as mf
 from memfluence.errors import StoreError
 from memfluence.store import Rows, TrialStore, unpack
-from memfluence.store._upkeep import _is_no_file
+from memfluence.store.store import _is_no_file
 from store.upkeep.kills import killed_everywhere
 from store.upkeep.planned_world import PlannedWorld, all_files
 

@@ -37,7 +37,7 @@ def test_parts_become_the_whole(tmp_path: Path, groups: np.ndarray | None) -> No
     assert TrialStore.open(tmp_path / "out").scan(["host"]).details["host"].tolist() == ["host-0"] * 7 + ["host-1"] * 5
     again = mf.merge(tmp_path / "out", given)
     assert (again.added, again.already_there, again.trials) == (0, 14, 12)
-    assert (TrialStore.open(tmp_path / "out").groups()[1] if groups is not None else ()) == (
+    assert (TrialStore.open(tmp_path / "out").examples.groups()[1] if groups is not None else ()) == (
         tuple(map(str, range(7))) if groups is not None else ()
     )
 

@@ -140,8 +140,7 @@ def test_a_power_cut_at_every_moment(tmp_path: Path, model: str) -> None:
 
 def _readable(run: Path) -> list[str]:
     store = TrialStore.open(run)
-    found, _ = store.read_each(lambda path, read: (store.read_rows(path.name, read()).numbers, None))
-    return [path.name for path, _ in found]
+    return [path.name for path, _ in store.each_segment([])]
 
 
 def test_a_name_that_was_set_aside_before_is_not_overwritten(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 A new segment is published, read back and compared before those go whose rows it has. Killed in between, the run has
 these trials twice, and equal copies count once; the next `compact` writes them once. Writers are not disturbed, since
 they only ever add; readers that find a segment gone look again. Two processes may compact one run at once: see
-`StoreUpkeep.write_rows`.
+`TrialStore.write_rows`.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from memfluence.store import DamagedSegmentError, Location, Rows, TrialStore, join_rows
 
@@ -136,11 +135,7 @@ def compact(run: str | Location, *, largest: int = LARGEST) -> Compacted:
 def _there_twice(store: TrialStore) -> tuple[np.ndarray, dict[int, list[str]]]:
     """Trials that more than one segment has, and of those with different records also the segments."""
 
-    def look(path: Location, read: Callable[[], pa.Buffer]) -> tuple[np.ndarray, np.ndarray]:
-        numbers = store.read_rows(path.name, read()).numbers
-        return numbers, numbers
-
-    found, _ = store.read_each(look)
+    found = [(path, rows.numbers) for path, rows in store.each_segment([])]
     numbers, times = np.unique(np.concatenate([np.empty(0, np.int64), *(one for _, one in found)]), return_counts=True)
     twice = numbers[times > 1]
     records: dict[int, list[tuple[bytes, str]]] = {}

@@ -1,20 +1,19 @@
 """`merge`: runs of the same data, learner and plan, made in different places, become one.
 
 Everything is read and compared before anything is written: a run that differs is refused. Equal records of a trial
-count once; of different ones that counts which would count in one run, see `store._merge`. Of imported trials, whose
+count once; of different ones that counts which would count in one run, see `store.segments`. Of imported trials, whose
 numbers may mean something else in each run, different records are refused. What is there already is not written again,
 so that a merge that was killed can be repeated.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from memfluence.errors import InputError, RunMismatchError, StoreError
-from memfluence.store import Location, Rows, RunInfo, TrialStore, differences, is_run, locate
+from memfluence.store import Damage, Location, Rows, RunInfo, TrialStore, differences, is_run, locate
 from memfluence.store.upkeep.compacting import Batches
 
 
@@ -87,7 +86,8 @@ def _check_same(one: TrialStore, other: TrialStore) -> None:
     found = differences(one.info, other.info)
     if not found and (one.info.kinds, one.info.repeats) != (other.info.kinds, other.info.repeats):
         found = ["the kinds of trial"]
-    if not found and not all(np.array_equal(here, there) for here, there in zip(one.labels(), other.labels())):
+    labels = zip(one.examples.labels(), other.examples.labels())
+    if not found and not all(np.array_equal(here, there) for here, there in labels):
         found = ["the labels"]
     if found:
         raise RunMismatchError(f"{other.path} is not the same run as {one.path}: it differs in {'; '.join(found)}.")
@@ -96,18 +96,16 @@ def _check_same(one: TrialStore, other: TrialStore) -> None:
 def _records(store: TrialStore, position: int) -> tuple[dict[int, _Record], int]:
     """The record of each of the run's trials that counts there, and how many records there are."""
     found: dict[int, _Record] = {}
-
-    def look(path: Location, read: Callable[[], pa.Buffer]) -> tuple[np.ndarray, int]:
-        rows = store.read_rows(path.name, read())
+    damaged: list[Damage] = []
+    count = 0
+    for path, rows in store.each_segment(damaged):
+        count += len(rows)
         for trial, precedence in zip(rows.numbers.tolist(), rows.precedence):
             record = _Record(precedence, position, path.name)
             found[trial] = min(found.get(trial, record), record)
-        return rows.numbers, len(rows)
-
-    parts, damaged = store.read_each(look)
     if damaged:
         raise StoreError(f"{damaged[0].reason} Mend that run first: 'memfluence repair {store.path}'.")
-    return found, sum(rows for _, rows in parts)
+    return found, count
 
 
 def _rows(store: TrialStore, name: str) -> Rows:
@@ -124,7 +122,7 @@ def _created(out: str | Location, like: TrialStore, trials: int) -> TrialStore:
         trials=trials,
         dataset={key: value for key, value in like.info.dataset.items() if key != "examples"},
     )
-    y_train, y_test = like.labels()
-    train_ids, test_ids = (None, None) if (names := like.ids()) is None else (one.tolist() for one in names)
-    groups = like.groups() if like.has_groups else None
+    y_train, y_test = like.examples.labels()
+    train_ids, test_ids = (None, None) if (names := like.examples.ids()) is None else (one.tolist() for one in names)
+    groups = like.examples.groups() if like.examples.has_groups else None
     return TrialStore.create(out, info, y_train, y_test, train_ids, test_ids, groups)

@@ -8,19 +8,18 @@ deterministic, and then the difference says nothing about what is stored.
 
 import json
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from memfluence.engines import groups_of, installed_versions, one_thread, trials_of
 from memfluence.errors import InputError, RunMismatchError
 from memfluence.learners import Learner, described, resolve, up_to_date
 from memfluence.records import Failure, Outcome, canonical_json
 from memfluence.runs import Run
-from memfluence.store import Location, TrialStore, differences, pack, unpack, versions_in
+from memfluence.store import TrialStore, differences, pack, unpack, versions_in
 from memfluence.store.upkeep.verifying import design_of
 
 _BITS = ("mask", "train_correct", "test_correct")
@@ -100,13 +99,9 @@ def _stored(store: TrialStore, wanted: set[int]) -> dict[int, dict[str, Any]]:
     """The stored rows of some trials, columns by name."""
     found: dict[int, dict[str, Any]] = {}
 
-    def look(path: Location, read: Callable[[], pa.Buffer]) -> tuple[np.ndarray, None]:
-        rows = store.read_rows(path.name, read())
+    for _, rows in store.each_segment([]):
         chosen = rows.take(np.flatnonzero(np.isin(rows.numbers, list(wanted))))
         found.update({row["trial"]: row for row in chosen.table.to_pylist()})
-        return rows.numbers, None
-
-    store.read_each(look)
     return found
 
 

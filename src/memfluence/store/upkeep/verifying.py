@@ -5,12 +5,11 @@ drawn again from the plan. Every record of a trial that is there more than once 
 trained again, if asked.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from memfluence.designs import Design, Groups, planned
 from memfluence.errors import DesignError, MemfluenceError, StoreError
@@ -59,9 +58,10 @@ def survey(store: TrialStore) -> Survey:
     bad: dict[tuple[str, int], BadRow] = {}
     others: dict[int, list[tuple[Precedence, str]]] = {}  # of trials that are there more than once
 
-    def look(path: Location, read: Callable[[], pa.Buffer]) -> tuple[np.ndarray, None]:
-        name = path.name
-        rows = store.read_rows(name, read())
+    damaged: list[Damage] = []
+    segments = 0
+    for path, rows in store.each_segment(damaged, fresh=True):
+        name, segments = path.name, segments + 1
         reasons = dict(_unplanned(rows, store.info.trials, len(store.info.kinds), design))
         for row, (trial, order) in enumerate(zip(rows.numbers.tolist(), rows.precedence)):
             if row in reasons:
@@ -71,11 +71,9 @@ def survey(store: TrialStore) -> Survey:
             else:
                 before, first[trial] = sorted([first[trial], (order, name)], reverse=True)
                 others.setdefault(trial, []).append(before)
-        return rows.numbers, None
-
-    found, damaged = store.read_each(look, fresh=True)
-    if not found and (strays := _of_one_other_run(store, damaged)):
-        damaged = tuple(one for one in damaged if one not in strays)
+    strays = [one for one in damaged if one.identity is not None]
+    if strays and not segments and all(one.identity == strays[0].identity for one in strays):  # run.json is wrong
+        damaged = [one for one in damaged if one.identity is None]
         other.append(
             f"{store.path}/run.json is not that of the {len(strays)} whole segment(s) beside it, which all are of one"
             " other run; restore it from a copy. If it is right, the run's own command sets them aside."
@@ -87,14 +85,14 @@ def survey(store: TrialStore) -> Survey:
             if record == counts[1]:
                 copies += 1
             else:
-                order = "was finished first" if counts[0] < when else "has the lower digest"
-                bad[name, trial] = BadRow(name, trial, f"differs from the one in {segment}, which {order} and counts")
+                why = "was finished first" if counts[0] < when else "has the lower digest"
+                bad[name, trial] = BadRow(name, trial, f"differs from the one in {segment}, which {why} and counts")
     trials = {trial: name for trial, (_, name) in sorted(first.items())}
     return Survey(
         trials,
-        len(found),
+        segments,
         copies,
-        damaged,
+        tuple(damaged),
         tuple(bad[key] for key in sorted(bad)),
         tuple(store.damaged_notes()),
         tuple(other),
@@ -104,20 +102,13 @@ def survey(store: TrialStore) -> Survey:
     )
 
 
-def _of_one_other_run(store: TrialStore, damaged: Sequence[Damage]) -> list[Damage]:
-    """Segments as they were written, if they agree on a run that is not this one: then run.json is what is wrong."""
-    identities = {damage: store.segment_identity(damage.path.name) for damage in damaged}
-    strays = [damage for damage, identity in identities.items() if identity not in (None, store.info.identity)]
-    return strays if all(identities[one] == identities[strays[0]] for one in strays) else []
-
-
 def design_of(store: TrialStore) -> Design | None:
     """The design of the run's trials; None where the run does not say enough to draw its masks again."""
     if not _has_plan(store):
         return None
     plan = dict(store.info.plan or {})
     options = plan.get("options", {})
-    groups = Groups(*store.groups()) if "groups" in options else None
+    groups = Groups(*store.examples.groups()) if "groups" in options else None
     plan["options"] = {key: value for key, value in options.items() if key not in ("groups", "n_groups")}
     try:
         return planned(plan, groups)
@@ -131,7 +122,7 @@ def _has_plan(store: TrialStore) -> bool:
 
 def _unplanned(rows: Rows, trials: int, kinds: int, design: Design | None) -> Iterator[tuple[int, str]]:
     """Rows that the run cannot have, with the reason."""
-    masks = rows.mask
+    masks = rows.packed("mask")
     for row, (trial, kind) in enumerate(zip(rows.numbers.tolist(), rows.kinds.tolist())):
         if not 0 <= trial < trials or (design is not None and design.limit is not None and trial >= design.limit):
             yield row, f"is outside the run, which has trials 0 to {trials - 1}"
@@ -148,7 +139,7 @@ def _unplanned(rows: Rows, trials: int, kinds: int, design: Design | None) -> It
 def _wrong_examples(store: TrialStore) -> Iterator[str]:
     """What is wrong with the file of labels."""
     try:
-        store.labels()
+        store.examples.labels()
     except StoreError as error:
         yield str(error)
 

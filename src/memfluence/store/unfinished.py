@@ -1,24 +1,28 @@
-"""Checkpoints: trials that are still in training, so that a killed run goes on in the middle of one.
+"""Unfinished trials: checkpoints of those in training, and notes of those that failed.
 
-    RUN/checkpoints/000000003.checkpoint   a line of JSON that says what it is, then the learner's own bytes
+    RUN/checkpoints/000000003.checkpoint     a line of JSON that says what it is, then the learner's own bytes
+    RUN/failures/000000004-0f3a51c2.json     the error of the trial
 
-They are no results: nothing is read from them but by the learner that wrote them, and each is deleted as soon as its
-trial's outcome is stored. One that is damaged, of another run or made with other versions is passed over with a note.
-In a remote run they are objects like all else, so that any machine can go on with them.
+With a checkpoint a killed run goes on in the middle of a trial. Checkpoints are no results: nothing is read from them
+but by the learner that wrote them, and each is deleted as soon as its trial's outcome is stored. One that is damaged,
+of another run or made with other versions is passed over with a note. In a remote run they are objects like all else,
+so that any machine can go on with them. If a note of a failure is lost, its trial is run again at worst.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from memfluence.errors import StoreError, shortened
+from memfluence.records import Failure
 from memfluence.store.parquet import content_digest
 from memfluence.store.places import Location, place_of
-from memfluence.store.run_file import plain_json
+from memfluence.store.run_file import MOST, plain_json
 
 _FORMAT = 1
 _LONGEST_HEADER = 65536
@@ -137,3 +141,35 @@ def _parts(whole: pa.Buffer) -> tuple[dict[str, Any], bytes]:
     if not isinstance(header, dict) or any(not isinstance(header.get(name), kind) for name, kind in types.items()):
         raise ValueError("it is damaged")
     return header, rest
+
+
+def write_failure(directory: Location, failure: Failure) -> None:
+    """Write the note of a failed trial."""
+    place = place_of(directory)
+    place.make(directory)
+    path = directory / f"{failure.trial:09d}-{uuid.uuid4().hex[:8]}.json"
+    place.publish(path, (json.dumps(asdict(failure), indent=2) + "\n").encode(), replace=True)
+
+
+def read_failures(
+    files: Iterable[tuple[Location, Callable[[], pa.Buffer]]],
+) -> Iterator[tuple[Location, Failure | None]]:
+    """The notes of failed trials; None for one that cannot be read."""
+    for path, read in files:
+        try:
+            yield path, _failure_from(read().to_pybytes())
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError):
+            yield path, None
+
+
+def _failure_from(content: bytes) -> Failure:
+    """The note of a failed trial; ValueError if it is none."""
+    raw = plain_json(content)
+    names = {"trial": int, "message": str, "traceback": str}
+    if not isinstance(raw, dict) or any(type(value) is not names.get(name) for name, value in raw.items()):
+        raise ValueError("it is no note of a failed trial")
+    if not {"trial", "message"} <= raw.keys() or not 0 <= raw["trial"] < MOST:
+        raise ValueError("it does not say which trial failed, or how")
+    return Failure(**raw)
