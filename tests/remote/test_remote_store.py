@@ -49,7 +49,7 @@ def test_what_is_written_is_read_as_from_a_directory(place: str, world: SmallWor
         assert np.array_equal(getattr(trials, name), getattr(expected, name))
     scan = TrialStore.open(place).scan(["seconds", "host"])
     assert (scan.numbers.tolist(), scan.segments, scan.details["host"].tolist()) == ([1, 2, 3], 2, ["here"] * 3)
-    assert [labels.tolist() for labels in there.labels()] == [world.y_train.tolist(), world.y_test.tolist()]
+    assert [labels.tolist() for labels in there.examples.labels()] == [world.y_train.tolist(), world.y_test.tolist()]
     assert (list(there.failures()), list(there.failures(done=[7]))) == ([7], [])
     there.forget_failures()
     assert list(there.failures()) == []

@@ -71,7 +71,7 @@ def import_trials(
     if existing is not None:
         described = any(file.run is not None for file in files)
         info = _check_joins(existing, info, described, y_train, y_test)
-        y_train, y_test = existing.labels()  # the same labels, perhaps among more classes
+        y_train, y_test = existing.examples.labels()  # the same labels, perhaps among more classes
     _check_rows(files, info, out)
     outcomes, already_there = _number_trials(given, existing)
     info = replace(info, trials=max([info.trials, *(outcome.trial + 1 for outcome in outcomes)]))
@@ -210,7 +210,7 @@ def _check_joins(
     classes_there, classes_here = (np.array([str(name) for name in x.dataset["classes"]]) for x in (there, info))
     same = all(
         np.array_equal(classes_there[codes], classes_here[given])
-        for codes, given in zip(existing.labels(), (y_train, y_test))
+        for codes, given in zip(existing.examples.labels(), (y_train, y_test))
     )
     if not same or (described and not np.array_equal(classes_there, classes_here)):
         raise RunMismatchError(f"{existing.path} is about other data: its labels differ from the file's.")

@@ -142,7 +142,7 @@ def send_unsent(run: Location, info: RunInfo) -> None:
 def _kept(run: Location, info: RunInfo) -> list[tuple[Path, int]]:
     """The kept segments and how many trials each has."""
     found = []
-    for path in [] if isinstance(run, Path) else sorted(_directory(run).glob("[!.]*.parquet")):
+    for path in sorted(_directory(run).glob("[!.]*.parquet")):
         with suppress(DamagedSegmentError, FileNotFoundError):  # sent by another process just now
             found.append((path, len(read_rows(path, info, ()))))
     return found

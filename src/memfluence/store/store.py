@@ -167,7 +167,8 @@ class TrialStore:
 
     def send_kept(self) -> None:
         """Publish what was kept on this machine; raises, saying where it is, if the storage still does not answer."""
-        send_unsent(self.path, self.info)
+        if not isinstance(self.path, Path):
+            send_unsent(self.path, self.info)
 
     def clean(self) -> None:
         """Delete half-written files of processes that are gone, and send what they could not send."""
