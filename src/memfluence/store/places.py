@@ -9,6 +9,7 @@ import errno
 import hashlib
 import os
 import re
+import stat
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -297,6 +298,29 @@ def file_error(doing: str, error: OSError) -> StoreError:
         advice = "check the disk and the path"
     reason = os.strerror(error.errno) if error.errno else str(error)  # Arrow's own texts name the file again
     return StoreError(f"Failed {doing}: {reason}; {advice}.")
+
+
+def content_of(path: Location, read: Callable[[], pa.Buffer]) -> pa.Buffer:
+    """A file's bytes. FileNotFoundError: it is gone. One that cannot be read may be good, which is another error."""
+    try:
+        return read()
+    except OSError as error:
+        if error.errno == errno.ESTALE:  # how a network's file system says that it is gone
+            raise FileNotFoundError(str(path)) from error
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise file_error(f"reading {path}", error) from error
+
+
+def is_no_file(path: Location) -> bool:
+    """Whether there is something else: a directory, or a pipe, whose reader would wait for ever.
+
+    Looked at once: a file that vanishes between two looks, because it is compacted, was one.
+    """
+    try:
+        return isinstance(path, Path) and not stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return False
 
 
 class Place(Protocol):

@@ -12,9 +12,7 @@ Any number of processes may write to one run at once: a segment has a unique nam
 trial that was written twice counts once.
 """
 
-import errno
 import json
-import stat
 import time
 import uuid
 import warnings
@@ -33,7 +31,7 @@ from memfluence.store import segments
 from memfluence.store.cache import keep_unsent, send_unsent
 from memfluence.store.examples import Examples, write_examples
 from memfluence.store.index import SegmentIndex
-from memfluence.store.places import Location, file_error, file_errors, locate, place_of
+from memfluence.store.places import Location, content_of, file_errors, is_no_file, locate, place_of
 from memfluence.store.run_file import (
     RUN_FILE,
     RunInfo,
@@ -311,13 +309,13 @@ class TrialStore:
             new = [path for path in self._segment_paths() if path not in seen]
             seen.update(new)
             for path, read in self._place.read_all(new, fresh=fresh):
-                if _is_no_file(path):
+                if is_no_file(path):
                     damaged.append(Damage(path, f"{path} is no file, and only files belong there."))
                     continue
                 if path.name in condemned:
                     damaged.append(Damage(path, f"{path} was about to be set aside by a repair that was not finished."))
                     continue
-                reading = partial(_content, path, read)
+                reading = partial(content_of, path, read)
                 try:
                     if index:
                         rows = index.rows(path, reading)
@@ -354,7 +352,7 @@ class TrialStore:
     def segment_names(self) -> list[str]:
         """Segments that count, in the order of their trials."""
         condemned = self._condemned()
-        paths = (path for path in self._segment_paths() if not _is_no_file(path))
+        paths = (path for path in self._segment_paths() if not is_no_file(path))
         return [path.name for path in paths if path.name not in condemned]
 
     def segment_path(self, name: str) -> Location:
@@ -367,7 +365,7 @@ class TrialStore:
         """
         path = self.segment_path(name)
         if content is None:
-            content = _content(path, partial(self._place.read, path))
+            content = content_of(path, partial(self._place.read, path))
         return segments.read_rows(path, self.info, content=content)
 
     def write_rows(self, rows: Rows) -> str:
@@ -442,26 +440,3 @@ class TrialStore:
         """Files of a part of the run, in the order of their names."""
         names = self._place.names(self.path / part)
         return [self.path / part / name for name in names if name.endswith(suffix) and not name.startswith(".")]
-
-
-def _content(path: Location, read: Callable[[], pa.Buffer]) -> pa.Buffer:
-    """The bytes of a segment. One that cannot be read may be good: that is an error, and does not condemn it."""
-    try:
-        return read()
-    except OSError as error:
-        if error.errno == errno.ESTALE:  # how a network's file system says that it is gone
-            raise FileNotFoundError(str(path)) from error
-        if isinstance(error, FileNotFoundError):
-            raise
-        raise file_error(f"reading {path}", error) from error
-
-
-def _is_no_file(path: Location) -> bool:
-    """Whether there is something else: a directory, or a pipe, whose reader would wait for ever.
-
-    Looked at once: a file that vanishes between two looks, because it is compacted, was one.
-    """
-    try:
-        return isinstance(path, Path) and not stat.S_ISREG(path.stat().st_mode)
-    except OSError:
-        return False

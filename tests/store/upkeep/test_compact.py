@@ -12,7 +12,7 @@ import pytest
 import memfluence as mf
 from memfluence.errors import StoreError
 from memfluence.store import Rows, TrialStore, unpack
-from memfluence.store.store import _is_no_file
+from memfluence.store.places import is_no_file
 from store.upkeep.kills import killed_everywhere
 from store.upkeep.planned_world import PlannedWorld, all_files
 
@@ -207,6 +207,6 @@ def test_a_segment_that_vanishes_while_it_is_looked_at_is_no_damage(
         return found
 
     monkeypatch.setattr(Path, "stat", looked_at)
-    assert not _is_no_file(segment)
-    assert not _is_no_file(segment)  # gone
-    assert _is_no_file(tmp_path)
+    assert not is_no_file(segment)
+    assert not is_no_file(segment)  # gone
+    assert is_no_file(tmp_path)
