@@ -344,11 +344,18 @@ def read_rows(
     except (pa.ArrowException, OSError) as error:
         raise DamagedSegmentError(f"{path} cannot be read as Parquet: {_begin(error)}.") from error
     for name in later:
-        table = table.append_column(name, pa.repeat(pa.scalar(_LATER[name], _TYPES[name]), table.num_rows))
+        table = table.append_column(name, _column_of(_LATER[name], table.num_rows))
     _check_values(rows := Rows(table), info, path)
     if columns is not None and (rows.numbers.min() < 0 or rows.numbers.max() >= MOST or rows.kinds.min() < 0):
         raise DamagedSegmentError(f"{path} has trials, or kinds of trial, whose numbers no run has.")
     return rows
+
+
+def _column_of(value: float | str, rows: int) -> pa.Array:
+    """The same number, or an empty text, in each row; made of buffers, because `pa.repeat` imports pandas."""
+    if isinstance(value, str):
+        return pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(bytes(4 * (rows + 1))), pa.py_buffer(b"")])
+    return as_column(np.full(rows, value))
 
 
 def _begin(error: Exception) -> str:
