@@ -45,7 +45,11 @@ _TYPES = {
 }
 _EXTRAS = {name for names in EXTRA_COLUMNS.values() for name in names}
 _EXTRA_TYPES = {f"{kind}{bits}" for kind in ("int", "uint", "float") for bits in (8, 16, 32, 64)} - {"float8"}
-_LATER = {"process": -1, "finished": float("nan"), "versions": ""}  # what is said for columns that older segments lack
+_LATER: dict[str, float | str] = {
+    "process": -1,
+    "finished": float("nan"),
+    "versions": "",
+}  # what is said for columns that older segments lack
 
 
 class DamagedSegmentError(MemfluenceError):
