@@ -14,56 +14,42 @@ from typing import Any, NoReturn, TextIO
 import typer
 from typer.core import TyperGroup
 
-from memfluence.cli import (
-    _exchange,
-    _experiment,
-    _findings,
-    _report,
-    _run,
-    _upkeep,
-    _values,
-)
-from memfluence.cli._terminal import Commands, as_options, command_of
+from memfluence.cli._terminal import Commands, as_options, command_in
 from memfluence.errors import Interrupted, MemfluenceError, MemfluenceWarning, one_line
 
 _INTERRUPTED = 130
 
-COMMANDS: dict[str, Any] = {
-    "run": _run.run,
-    "plan": _run.plan,
-    "status": _run.status,
-    "verify": _upkeep.verify,
-    "repair": _upkeep.repair,
-    "merge": _upkeep.merge,
-    "compact": _upkeep.compact,
-    "scores": _values.scores,
-    "pairs": _findings.pairs,
-    "mislabels": _findings.mislabels,
-    "duplicates": _findings.duplicates,
-    "groups": _findings.groups,
-    "attack": _findings.attack,
-    "report": _report.report,
-    "serve": _report.serve,
-    "values": _values.values,
-    "profile": _values.profile,
-    "datamodels": _values.datamodels,
-    "judge": _values.judge,
-    "experiment": _experiment.Experiments,
-    "reproduce": _experiment.reproduce,
-    "compare": _exchange.compare,
-    "export": _exchange.export,
-    "import": _exchange.import_,
+COMMANDS = {  # and their modules, which are imported when they are asked for
+    "run": "_run",
+    "plan": "_run",
+    "status": "_run",
+    "verify": "_upkeep",
+    "repair": "_upkeep",
+    "merge": "_upkeep",
+    "compact": "_upkeep",
+    "scores": "_values",
+    "pairs": "_findings",
+    "mislabels": "_findings",
+    "duplicates": "_findings",
+    "groups": "_findings",
+    "attack": "_findings",
+    "report": "_report",
+    "serve": "_report",
+    "values": "_values",
+    "profile": "_values",
+    "datamodels": "_values",
+    "judge": "_values",
+    "experiment": "_experiment",
+    "reproduce": "_experiment",
+    "compare": "_exchange",
+    "export": "_exchange",
+    "import": "_exchange",
 }
 
 
 class _Root(TyperGroup):
     def __init__(self, **given: Any) -> None:
-        super().__init__(**{**given, "commands": Commands(COMMANDS, _command)})
-
-
-def _command(name: str) -> Any:
-    made = COMMANDS[name]
-    return made() if isinstance(made, type) else command_of(name, made)
+        super().__init__(**{**given, "commands": Commands(COMMANDS, partial(command_in, COMMANDS))})
 
 
 app = typer.Typer(
@@ -116,7 +102,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         _say("Stopped.")
-        # One that came inside an exec of text, as in dataclasses, told Python to end by the signal; this forgets it.
+        # After a KeyboardInterrupt in executed text (`dataclasses` executes some) Python ends the process by SIGINT in
+        # place of our code, even if it is caught. Only the execution of another text takes that back.
         exec("")
         sys.exit(_INTERRUPTED)
     except Exception as error:

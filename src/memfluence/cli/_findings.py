@@ -13,73 +13,55 @@ from memfluence.cli._terminal import (
     AddressOption,
     AnyClass,
     DataOption,
-    JsonOption,
+    InflOption,
     KeepOption,
     MemOption,
     MemoryOption,
+    OpenedRun,
+    OutOption,
     RunArgument,
-    TableOption,
-    as_json,
+    Said,
     number,
     say,
+    say_where,
     show,
     table,
 )
 from memfluence.errors import InputError
+from memfluence.runs import Run, Table, open_run
+from memfluence.runs.scanning import scan_on_ray
+from memfluence.runs.values import group_influence_table
 
 if TYPE_CHECKING:
     from memfluence.findings import Variance
     from memfluence.findings.membership import Roc, Share
     from memfluence.findings.stability import Stability
-    from memfluence.runs import Run
 
 _SHOWN = 10  # rows that a person sees; --json and --out give all
 
-TopOption = Annotated[int, typer.Option("--top", min=1, help="How many to list and to draw.")]
-FileOption = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="FILE", help="Write all rows to FILE.csv, .parquet or .npz.", show_default=False),
-]
-ImagesOption = Annotated[
-    Path | None,
-    typer.Option("--images", metavar="FILE.png", help="Draw their pictures (.png, .svg, .pdf).", show_default=False),
-]
+TopOption = Annotated[int, typer.Option(min=1, help="How many to list and to draw.")]
+ImagesOption = Annotated[Path | None, "Draw their pictures (.png, .svg, .pdf).", "--images FILE.png"]
 
 
 def pairs(
     run: RunArgument,
     mem: MemOption = 0.25,
-    infl: Annotated[
-        float | None, typer.Option(help="Least influence.  [default: 0.15, none with --fdr]", show_default=False)
-    ] = None,
-    fdr: Annotated[
-        float | None,
-        typer.Option(help="Select by p-values at this false discovery rate (Benjamini-Hochberg).", show_default=False),
-    ] = None,
-    by: Annotated[bool, typer.Option("--by", help="With --fdr: Benjamini-Yekutieli, for any dependence.")] = False,
-    null: Annotated[float, typer.Option(help="With --fdr: the null is an influence of at most this.")] = 0.0,
+    infl: Annotated[float | None, "Least influence.  [default: 0.15, none with --fdr]"] = None,
+    fdr: Annotated[float | None, "Select by p-values at this false discovery rate (Benjamini-Hochberg)."] = None,
+    by: Annotated[bool, "With --fdr: Benjamini-Yekutieli, for any dependence."] = False,
+    null: Annotated[float, "With --fdr: the null is an influence of at most this."] = 0.0,
     any_class: AnyClass = False,
-    out: TableOption = None,
+    out: OutOption = None,
     keep: KeepOption = None,
-    permutations: Annotated[int, typer.Option(help="Permuted copies for the number expected by chance.")] = 5,
-    stability: Annotated[
-        bool, typer.Option("--stability", help="Also how the pairs would vary from run to run (20 resamples).")
-    ] = False,
-    cross_fit: Annotated[
-        bool,
-        typer.Option("--cross-fit", help="Select on each half of the trials, with values from the other: unbiased."),
-    ] = False,
+    permutations: Annotated[int, "Permuted copies for the number expected by chance."] = 5,
+    stability: Annotated[bool, "Also how the pairs would vary from run to run (20 resamples)."] = False,
+    cross_fit: Annotated[bool, "Select on each half of the trials, with values from the other: unbiased."] = False,
     memory: MemoryOption = None,
-    device: Annotated[str, typer.Option(help="Where pairs above thresholds are looked for: cpu or cuda.")] = "cpu",
-    engine: Annotated[
-        str | None, typer.Option(help="ray: look for pairs above thresholds on a cluster.", show_default=False)
-    ] = None,
+    device: Annotated[str, "Where pairs above thresholds are looked for: cpu or cuda."] = "cpu",
+    engine: Annotated[str | None, "ray: look for pairs above thresholds on a cluster."] = None,
     address: AddressOption = None,
-    json: JsonOption = False,
-) -> None:
+) -> Said:
     """Memorized training examples and the test examples that each of them carries."""
-    from memfluence.runs import Table, open_run
-
     if fdr is None and (by or null):
         raise InputError("--by and --null belong to --fdr; give a false discovery rate, such as --fdr 0.1.")
     if fdr is not None and (stability or cross_fit):
@@ -107,9 +89,7 @@ def pairs(
     found = Table(columns)
     if out is not None:
         found.write(out)
-    if json:
-        as_json({"summary": summary, "pairs": found.rows()})
-        return
+    yield {"summary": summary, "pairs": found.rows()}
     say(*lines)
     if not len(found):
         return
@@ -118,7 +98,7 @@ def pairs(
     more = {"q_value": "q", "influence_selecting": "selecting half"}
     show(found.take(slice(_SHOWN)), titles | {name: title for name, title in more.items() if name in columns})
     if len(found) > _SHOWN or out:
-        say(f"All of them are in {out}." if out else "All of them: --out FILE.csv or --json.")
+        say_where(out, hint=True)
 
 
 @contextmanager
@@ -127,8 +107,6 @@ def _scan(engine: str | None, address: str | None, device: str) -> Iterator[dict
     if engine is None:
         yield {"device": device}
         return
-    from memfluence.runs.scanning import scan_on_ray
-
     with scan_on_ray(address, device=device) as scan:
         yield {"scan": scan}
 
@@ -229,73 +207,60 @@ def _said(spread: "Stability") -> str:
 
 
 def mislabels(
-    run: RunArgument,
+    run: OpenedRun,
     top: TopOption = 40,
-    out: FileOption = None,
+    out: OutOption = None,
     images: ImagesOption = None,
     data: DataOption = None,
     keep: KeepOption = None,
-    memory: MemoryOption = None,
-    json: JsonOption = False,
-) -> None:
+) -> Said:
     """Training examples whose label held-out models reject, the likeliest mislabel first.
 
     With predictions recorded (run --record prediction) also the label that held-out models agree on.
     """
-    from memfluence.runs import Table, open_run
-
-    opened = open_run(run, memory=memory)
-    found = opened.find_mislabels(keep)
+    found = run.find_mislabels(keep)
     if images is not None:
         from memfluence.report import mislabels_figure
 
-        mislabels_figure(opened, opened.dataset(data), found, images, top)
-    listed = Table(found.columns(opened.classes))
+        mislabels_figure(run, run.dataset(data), found, images, top)
+    listed = Table(found.columns(run.classes))
     if out is not None:
         listed.write(out)
     listed = listed.take(slice(top))
-    if json:
-        as_json({"trials": len(opened.trials), "mislabels": listed.rows()})
-        return
+    yield {"trials": len(run.trials), "mislabels": listed.rows()}
     titles = {"index": "index", "label": "label"}
     if found.agreement is None:
         say("Predictions were not recorded, so no better label is suggested (run with --record prediction).")
     else:
         titles |= {"suggestion": "suggestion", "agreement": "agreement"}
     show(listed, titles | {"accuracy_out": "right if held out", "accuracy_in": "right if kept", "score": "score"})
-    _say_where(out, images)
+    say_where(out)
+    say_where(images, "Their pictures are")
 
 
 def duplicates(
-    run: RunArgument,
+    run: OpenedRun,
     mem: MemOption = 0.25,
-    infl: Annotated[float, typer.Option(help="Least influence.")] = 0.4,
+    infl: InflOption = 0.4,
     any_class: AnyClass = False,
     top: TopOption = 40,
-    out: FileOption = None,
+    out: OutOption = None,
     images: ImagesOption = None,
     data: DataOption = None,
     keep: KeepOption = None,
-    memory: MemoryOption = None,
-    json: JsonOption = False,
-) -> None:
+) -> Said:
     """Training and test examples that are likely near-duplicates: very high influence, the surest first."""
-    from memfluence.runs import Table, open_run
-
-    opened = open_run(run, memory=memory)
-    found = opened.find_duplicates(infl, mem, same_class=not any_class, keep=keep)
+    found = run.find_duplicates(infl, mem, same_class=not any_class, keep=keep)
     if images is not None:
         from memfluence.report import duplicates_figure
 
-        duplicates_figure(opened, opened.dataset(data), found, images, top)
-    listed = Table(found.columns(opened.classes))
+        duplicates_figure(run, run.dataset(data), found, images, top)
+    listed = Table(found.columns(run.classes))
     if out is not None:
         listed.write(out)
     listed = listed.take(slice(top))
-    if json:
-        summary = {"pairs": len(found), "expected_by_chance": found.expected_by_chance, "trials": len(opened.trials)}
-        as_json({"summary": summary, "duplicates": listed.rows()})
-        return
+    summary = {"pairs": len(found), "expected_by_chance": found.expected_by_chance, "trials": len(run.trials)}
+    yield {"summary": summary, "duplicates": listed.rows()}
     say(
         f"{len(found)} pairs with memorization >= {mem:g} and influence >= {infl:g};"
         f" permuted masks give {found.expected_by_chance:.1f}."
@@ -304,43 +269,32 @@ def duplicates(
         values = ("influence", "stderr", "lower", "memorization", "same_outcome")
         titles = {"train_index": "train", "test_index": "test", "train_label": "label"}
         show(listed, titles | {name: name.replace("_", " ") for name in values})
-    _say_where(out, images)
+    say_where(out)
+    say_where(images, "Their pictures are")
 
 
 def attack(
-    run: RunArgument,
-    out: FileOption = None,
-    figure: Annotated[
-        Path | None,
-        typer.Option("--figure", metavar="FILE.png", help="Draw the curve (.png, .svg or .pdf).", show_default=False),
-    ] = None,
-    variance: Annotated[
-        str, typer.Option(help="Variances of the log-odds: of each example, pooled, or auto (by the trials).")
-    ] = "auto",
+    run: OpenedRun,
+    out: OutOption = None,
+    figure: Annotated[Path | None, "Draw the curve (.png, .svg or .pdf).", "--figure FILE.png"] = None,
+    variance: Annotated[str, "Variances of the log-odds: of each example, pooled, or auto (by the trials)."] = "auto",
     keep: KeepOption = None,
-    memory: MemoryOption = None,
-    json: JsonOption = False,
-) -> None:
+) -> Said:
     """Infer membership from log-odds (LiRA): how often is a training example of a model recognized as one?
 
     Each trial is attacked with the others as shadow models. The run must have been made with --record logit.
     """
-    from memfluence.runs import Table, open_run
-
-    opened = open_run(run, memory=memory)
-    found = opened.attack(keep, variance=cast("Variance", variance))
-    of_examples = Table(found.columns(opened.labels[0]))
+    found = run.attack(keep, variance=cast("Variance", variance))
+    of_examples = Table(found.columns(run.labels[0]))
     if out is not None:
         of_examples.write(out)
     if figure is not None:
         from memfluence.report import attack_figure
 
-        attack_figure(opened, found, figure)
-    if json:
-        variants = {name: _roc_json(roc) for name, roc in (("online", found.online), ("offline", found.offline))}
-        about = {"targets": found.targets, "shadows": found.shadows, "variance": found.variance}
-        as_json({**about, **variants, "train": of_examples.rows()})
-        return
+        attack_figure(run, found, figure)
+    variants = {name: _roc_json(roc) for name, roc in (("online", found.online), ("offline", found.offline))}
+    about = {"targets": found.targets, "shadows": found.shadows, "variance": found.variance}
+    yield {**about, **variants, "train": of_examples.rows()}
     say(
         f"{found.targets} target models, each attacked with {found.shadows} shadow models; Gaussians with"
         f" {'variances of their own' if found.variance == 'example' else 'one variance for all examples'}."
@@ -361,40 +315,27 @@ def attack(
     most = (-found.separation).argsort(kind="stable")[:10]  # NaN last
     names = ("index", "label", "separation", "stderr", "detected")
     show(of_examples.take(most), {name: name for name in names})
-    if out is not None:
-        say(f"All of them are in {out}.")
-    if figure is not None:
-        say(f"The curve is in {figure}.")
+    say_where(out)
+    say_where(figure, "The curve is")
 
 
 def groups(
-    run: RunArgument,
-    out: FileOption = None,
+    run: OpenedRun,
+    out: OutOption = None,
     influence: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Write the influence of each group on each test example.", show_default=False
-        ),
+        Path | None, "Write the influence of each group on each test example.", "--influence FILE"
     ] = None,
     keep: KeepOption = None,
-    memory: MemoryOption = None,
-    json: JsonOption = False,
-) -> None:
+) -> Said:
     """Memorization of each group, and what it adds to the test accuracy; for runs made with --groups."""
-    from memfluence.runs import Table, open_run
-    from memfluence.runs.values import group_influence_table
-
-    opened = open_run(run, memory=memory)
-    found = opened.find_groups(keep)
+    found = run.find_groups(keep)
     listed = Table(found.columns())
     if out is not None:
         listed.write(out)
     if influence is not None:
-        group_influence_table(opened, keep).write(influence)
-    if json:
-        as_json({"trials": len(opened.trials), "relative": found.relative, "groups": listed.rows()})
-        return
-    say(f"{len(opened.trials)} trials; the groups that add most to the test accuracy:")
+        group_influence_table(run, keep).write(influence)
+    yield {"trials": len(run.trials), "relative": found.relative, "groups": listed.rows()}
+    say(f"{len(run.trials)} trials; the groups that add most to the test accuracy:")
     most = (-found.accuracy.value).argsort(kind="stable")[:10]  # NaN last
     titles = {"group": "group", "size": "size", "test_accuracy_gain": "test accuracy gain"}
     titles |= {"test_accuracy_gain_stderr": "stderr", "memorization": "memorization", "stderr": "stderr"}
@@ -404,8 +345,8 @@ def groups(
             "Every trial keeps as many groups, so another one is there for each that is left out: these are differences"
             " from the average group, and gains sum to 0. A run with --design lemma says what each group adds."
         )
-    for file in filter(None, (out, influence)):
-        say(f"All of them are in {file}.")
+    for file in (out, influence):
+        say_where(file)
 
 
 def _roc_json(roc: "Roc") -> dict[str, Any]:
@@ -420,10 +361,3 @@ def _roc_json(roc: "Roc") -> dict[str, Any]:
 
 def _interval(share: "Share") -> str:
     return f"{number(share.lower)}-{number(share.upper)}"
-
-
-def _say_where(out: Path | None, images: Path | None) -> None:
-    if out is not None:
-        say(f"All of them are in {out}.")
-    if images is not None:
-        say(f"Their pictures are in {images}.")

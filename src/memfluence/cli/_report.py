@@ -1,74 +1,51 @@
 """`report` and `serve`: the explorer as a folder, and in the browser."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from memfluence.cli._terminal import JsonOption, KeepOption, MemoryOption, RunArgument, as_json, say, size
+from memfluence.cli._terminal import DataOption, JsonOption, KeepOption, OpenedRun, Said, as_json, say, size
+from memfluence.runs import Run
 
-if TYPE_CHECKING:
-    from memfluence.runs import Run
-
-OutOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--out",
-        help="Folder of the explorer.  [default: RUN/report; of a remote run runs/NAME/report]",
-        show_default=False,
-    ),
-]
-DataOption = Annotated[
-    str | None,
-    typer.Option("--data", "--dataset", help="Where the data are, if the run does not say.", show_default=False),
+FolderOption = Annotated[
+    Path | None, "Folder of the explorer.  [default: RUN/report; of a remote run runs/NAME/report]", "--out"
 ]
 
 
 def report(
-    run: RunArgument,
-    out: OutOption = None,
+    run: OpenedRun,
+    out: FolderOption = None,
     data: DataOption = None,
     keep: KeepOption = None,
-    memory: MemoryOption = None,
-    json: JsonOption = False,
-) -> None:
+) -> Said:
     """Write the explorer: a folder that any browser opens, from the disk or from any web server.
 
     It shows the histogram, every example with its scores and influences, pairs, likely mislabels and near-duplicates to
     tick, and a table of classes. It needs no network.
     """
-    from memfluence.runs import open_run
-
-    opened = open_run(run, memory=memory)
-    folder = out or opened.folder / "report"
-    page = _write(opened, folder, data, keep)
+    folder = out or run.folder / "report"
+    page = _write(run, folder, data, keep)
     files = [file.stat().st_size for file in folder.rglob("*") if file.is_file()]
-    if json:
-        as_json({"page": str(page), "files": len(files), "bytes": sum(files)})
-    else:
-        say(f"Open {page} ({len(files)} files, {size(sum(files))})")
+    yield {"page": str(page), "files": len(files), "bytes": sum(files)}
+    say(f"Open {page} ({len(files)} files, {size(sum(files))})")
 
 
 def serve(
-    run: RunArgument,
-    out: OutOption = None,
+    run: OpenedRun,
+    out: FolderOption = None,
     data: DataOption = None,
     keep: KeepOption = None,
-    memory: MemoryOption = None,
-    port: Annotated[int, typer.Option(help="The first to try; the next free one is taken, any free one for 0.")] = 8000,
-    host: Annotated[str, typer.Option(help="Address to listen on; others than this machine's own let others in.")] = (
-        "127.0.0.1"
-    ),
+    port: Annotated[int, "The first to try; the next free one is taken, any free one for 0."] = 8000,
+    host: Annotated[str, "Address to listen on; others than this machine's own let others in."] = "127.0.0.1",
     json: JsonOption = False,
 ) -> None:
     """Show the explorer in the browser until Ctrl-C; it is written first where it is missing or out of date."""
     from memfluence.report import ReportServer, is_current
-    from memfluence.runs import open_run
 
-    opened = open_run(run, memory=memory)
-    folder = out or opened.folder / "report"
-    if not is_current(opened, folder, dataset=data, keep=keep):
-        _write(opened, folder, data, keep)
+    folder = out or run.folder / "report"
+    if not is_current(run, folder, dataset=data, keep=keep):
+        _write(run, folder, data, keep)
     with ReportServer(folder, host, port) as server:
         if json:
             as_json({"url": server.url})
@@ -83,7 +60,7 @@ def serve(
             return
 
 
-def _write(run: "Run", folder: Path, data: str | None, keep: float | None) -> Path:
+def _write(run: Run, folder: Path, data: str | None, keep: float | None) -> Path:
     from memfluence.engines.progress import Share
 
     with Share("explorer") as shown:

@@ -1,6 +1,7 @@
 """`run`, `plan` and `status`."""
 
 import shlex
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import fields
 from typing import Annotated, Any
@@ -14,22 +15,22 @@ from memfluence.cli._terminal import (
     MemOption,
     MemoryOption,
     RunArgument,
+    Said,
     as_json,
     number,
     say,
     size,
     stdout_to_stderr,
     table,
-    with_options,
 )
+from memfluence.engines.progress import duration
 from memfluence.errors import InputError
 from memfluence.training.options import PlanOptions, RunOptions
 
 _SHOWN = 10  # processes that a person sees; --json gives all
 
 
-@with_options(RunOptions)
-def run(dataset: DatasetArgument, json: JsonOption = False, **options: Any) -> None:
+def run(dataset: DatasetArgument, json: JsonOption = False, **options: Annotated[Any, RunOptions]) -> None:
     """Train many models on random subsets of DATASET; the same command again goes on where it stopped."""
     from memfluence.engines import one_thread_from_the_start
 
@@ -55,32 +56,18 @@ def run(dataset: DatasetArgument, json: JsonOption = False, **options: Any) -> N
         raise failed
 
 
-@with_options(PlanOptions)
 def plan(
     context: typer.Context,
-    dataset: Annotated[
-        str | None, typer.Argument(metavar="DATASET", help="As for run; or --run RUN.", show_default=False)
-    ] = None,
-    run: Annotated[
-        str | None,
-        typer.Option(
-            "--run", metavar="RUN", help="Plan more trials of this run, from those it has.", show_default=False
-        ),
-    ] = None,
-    stderr: Annotated[float | None, typer.Option(help="With --run: target standard error.", show_default=False)] = None,
-    jaccard: Annotated[
-        float | None,
-        typer.Option(help="With --run: target Jaccard index of the pairs of two runs.", show_default=False),
-    ] = None,
-    fdr: Annotated[
-        float | None, typer.Option(help="With --run: target share of pairs by chance.", show_default=False)
-    ] = None,
+    dataset: Annotated[str | None, "As for run; or --run RUN.", "DATASET"] = None,
+    run: Annotated[str | None, "Plan more trials of this run, from those it has.", "--run RUN"] = None,
+    stderr: Annotated[float | None, "With --run: target standard error."] = None,
+    jaccard: Annotated[float | None, "With --run: target Jaccard index of the pairs of two runs."] = None,
+    fdr: Annotated[float | None, "With --run: target share of pairs by chance."] = None,
     mem: MemOption = 0.25,
     infl: InflOption = 0.15,
     memory: MemoryOption = None,
-    json: JsonOption = False,
-    **options: Any,
-) -> None:
+    **options: Annotated[Any, PlanOptions],
+) -> Said:
     """Say how long a run will take, how much disk and memory, and how sure its scores will be.
 
     With --run instead of DATASET: how many more trials a target takes, from the trials so far.
@@ -94,21 +81,19 @@ def plan(
         chosen = options.get("keep") or []
         if len(chosen) > 1:
             raise InputError("With --run, --keep chooses one fraction of the run's; give one.")
-        _plan_more(run, {**targets, "mem": mem, "infl": infl, "keep": chosen[0] if chosen else None}, memory, json)
+        keep = chosen[0] if chosen else None
+        yield from _plan_more(run, {**targets, "mem": mem, "infl": infl, "keep": keep}, memory)
         return
     _refuse(
         context,
         (*targets, "mem", "infl", "memory"),
         "Targets, thresholds and memory are about trials that are there; give --run RUN, or leave out",
     )
-    from memfluence.engines.progress import duration
     from memfluence.training.planning import plan as make_plan
 
     with stdout_to_stderr():
         found = make_plan(dataset, **options)
-    if json:
-        as_json(found)
-        return
+    yield found
     say(f"{found['trials']} trials of {found['learner']} on {found['dataset']} ({found['n_train']} training examples)")
     if found["seconds"] is not None:
         per_trial = duration(found["seconds_per_trial"])
@@ -133,13 +118,11 @@ def _refuse(context: typer.Context, names: Iterable[str], why: str) -> None:
         raise InputError(f"{why} {', '.join(given)}.")
 
 
-def _plan_more(path: str, targets: dict[str, Any], memory: str | None, json: bool) -> None:
+def _plan_more(path: str, targets: dict[str, Any], memory: str | None) -> Said:
     from memfluence.runs import open_run
 
     found = open_run(path, memory=memory).trials_needed(**targets)
-    if json:
-        as_json(found)
-        return
+    yield found
     thresholds = f"memorization >= {found['mem']:g} and influence >= {found['infl']:g}"
     shared = f" of {found['masks']} masks" if found["masks"] < found["trials"] else ""
     say(f"{found['trials']} trials{shared} so far; pairs with {thresholds}.")
@@ -177,15 +160,12 @@ def _plan_more(path: str, targets: dict[str, Any], memory: str | None, json: boo
     )
 
 
-def status(run: RunArgument, json: JsonOption = False) -> None:
+def status(run: RunArgument) -> Said:
     """How far a run is: trials done, part-way and failed, accuracies, who did what, damaged files."""
-    from memfluence.engines.progress import duration
     from memfluence.runs import open_run
 
     found = open_run(run).status()
-    if json:
-        as_json(found)
-        return
+    yield found
     say(
         f"{run}: {found['learner'] or 'imported trials'} on {found['dataset']},"
         f" {found['n_train']} training and {found['n_test']} test examples",
@@ -232,8 +212,4 @@ def _made_with(found: list[dict[str, Any]]) -> Iterator[str]:
 
 def _ago(when: float) -> str:
     """A time in seconds since 1970, seen from now; clocks of other hosts may be ahead."""
-    import time
-
-    from memfluence.engines.progress import duration
-
     return f"{duration(max(0.0, time.time() - when))} ago"

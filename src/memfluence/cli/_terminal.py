@@ -1,4 +1,13 @@
-"""The terminal: options and arguments that several commands share, and results as people and programs see them."""
+"""The terminal: commands made from functions and their signatures, and results as people and programs see them.
+
+A parameter that is annotated with its help, `mem: Annotated[float, "Least memorization."] = 0.25`, is an option of the
+command. After the help may stand how the option is typed: its names and its metavar, "--out FILE", or the metavar
+alone, "RUN", of an argument. A field of a dataclass in place of the help is an option like that field, and
+`**options: Annotated[Any, RunOptions]` stands for all fields of the dataclass. Other parameters are for Python alone.
+
+A command that is a generator yields its JSON document, and then says the same to people: --json prints the document
+and ends the command there.
+"""
 
 import ast
 import inspect
@@ -9,19 +18,22 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import Field, fields
-from functools import cache, wraps
+from dataclasses import Field, fields, is_dataclass
+from functools import cache, partial
+from importlib import import_module
 from inspect import Parameter
+from keyword import iskeyword
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 import typer
 
 from memfluence.errors import InputError, one_line
-from memfluence.training.options import RunOptions
+from memfluence.training.options import RunOptions, names, settings_of
 
 if TYPE_CHECKING:
-    from memfluence.runs import Table
+    from memfluence.runs import Run, Table
 
 _NAMED = re.compile(r"`([a-z][a-z_]*)(?:=([^`]+))?`( parameter)?")
 
@@ -55,76 +67,182 @@ def _typed(flag: str, written: str | None) -> str:
     return " " + (",".join(map(str, value)) if isinstance(value, list | tuple) else str(value))
 
 
-def declared(one: "Field[Any]") -> Any:
-    """A field as Typer declares an option."""
-    typed = one.metadata
-    shown = f"  [default: {typed['shown']}]" if typed["shown"] else ""
-    return typer.Option(
-        *(typed["flag"] or f"--{one.name.replace('_', '-')}").split(),
-        metavar=typed["metavar"],
-        help=as_options(typed["help"] + shown),
-        show_default=not typed["shown"] and _default(one) is not None,
-    )
+# ---- options that several commands share
 
-
-def _default(one: "Field[Any]") -> Any:
-    """What stands for an option that is not given: None where the field's own default cannot be typed."""
-    typed = one.metadata["text"]
-    if typed is bool and one.metadata["read"]:
-        return False
-    return one.default if type(one.default) is typed else None
-
-
-RunArgument = Annotated[  # text: a Path would make s3:/bucket of s3://bucket
-    str, typer.Argument(metavar="RUN", help="Directory of a run, or its URI (s3://bucket/run).", show_default=False)
-]
 _OF = {one.name: one for one in fields(RunOptions)}
-DatasetArgument = Annotated[
-    str, typer.Argument(metavar="DATASET", help=_OF["dataset"].metadata["help"], show_default=False)
-]
-DataOption = Annotated[
-    str | None,
-    typer.Option("--data", "--dataset", help="Where the data are, if the run does not say.", show_default=False),
-]
-DatasetOption = Annotated[
-    str | None, typer.Option("--dataset", help="Where the data are, if the run does not say.", show_default=False)
-]
-SetOption = Annotated[list[str] | None, declared(_OF["settings"])]
-SeedOption = Annotated[int, declared(_OF["seed"])]
-DeviceOption = Annotated[str, declared(_OF["device"])]
-AddressOption = Annotated[str | None, declared(_OF["address"])]
-KeepOption = Annotated[
-    float | None, typer.Option(help="Which fraction, where the run has several.", show_default=False)
-]
-MemOption = Annotated[float, typer.Option(help="Least memorization of the training example.")]
-InflOption = Annotated[float, typer.Option(help="Least influence.")]
+RunArgument = Annotated[str, "Directory of a run, or its URI (s3://bucket/run).", "RUN"]
+OpenedRun = Annotated["Run", *RunArgument.__metadata__]  # the run itself; --memory comes with it
+SetOption = Annotated[dict[str, str] | None, _OF["settings"]]
+DeviceOption = Annotated[str, _OF["device"]]
+AddressOption = Annotated[str | None, _OF["address"]]
+DatasetArgument = Annotated[str, _OF["dataset"].metadata["help"], "DATASET"]
+DataOption = Annotated[str | None, "Where the data are, if the run does not say.", "--data --dataset"]
+KeepOption = Annotated[float | None, "Which fraction, where the run has several."]
+MemOption = Annotated[float, "Least memorization of the training example."]
+InflOption = Annotated[float, "Least influence."]
 MemoryOption = Annotated[
-    str | None,
-    typer.Option(
-        "--memory",
-        metavar="SIZE",
-        help="Most memory that estimates may take the process to, such as 2GB.",
-        show_default=False,
-    ),
+    str | None, "Most memory that estimates may take the process to, such as 2GB.", "--memory SIZE"
 ]
-TableOption = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="FILE", help="Write all rows to FILE.csv, .parquet or .npz.", show_default=False),
-]
-TestsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--test", metavar="LIST", help="Test examples, such as 3,7,20-29.  [default: all]", show_default=False
-    ),
-]
+OutOption = Annotated[Path | None, "Write all rows to FILE.csv, .parquet or .npz.", "--out FILE"]
+TestsOption = Annotated[str | None, "Test examples, such as 3,7,20-29.  [default: all]", "--test LIST"]
 FinestOption = Annotated[
-    str | None,
-    typer.Option(
-        "--outcome", help="correct, margin or logit.  [default: the finest that the run records]", show_default=False
-    ),
+    str | None, "correct, margin or logit.  [default: the finest that the run records]", "--outcome"
 ]
-AnyClass = Annotated[bool, typer.Option("--any-class", help="Pairs of different classes, too.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else there.")]
+AnyClass = Annotated[bool, "Pairs of different classes, too."]
+JsonOption = Annotated[bool, "One JSON document on stdout, nothing else there."]
+Said = Iterator[dict[str, Any]]  # of a command: its JSON document, and then it says the same to people
+
+# Options of the library's own functions have no names here but these.
+_TYPED = {
+    "any_class": "--same-class-only",
+    "budget": "--budget TIME",
+    "checkpoint_every": "--checkpoint-every SECONDS",
+    "data": "--data PATH",
+    "dataset": "--data --dataset",
+    "linear": "--linear-set",
+    "memory": "--memory SIZE",
+    "name": "DATASET",
+    "only": "--only LIST",
+    "out": "--out DIR",
+    "progress": "--quiet",
+    "report": "--report FILE.md",
+    "run": "--run RUN",
+    "same_class": "--any-class",
+    "second": "--second-learner",
+    "second_run": "--second-run RUN",
+    "settings": "--set",
+    "train": "--no-train",
+}
+
+
+class Option(NamedTuple):
+    """An option or argument as Typer takes it, and how the value is read from what was typed."""
+
+    parameter: Parameter
+    read: Callable[[Any], Any]
+
+
+def options_of(
+    source: Callable[..., Any], of_library: bool = False, helps: Mapping[str, str] = {}
+) -> dict[str, Option]:
+    """The options of a dataclass or of a function, by the names of its parameters; `helps` is for those without."""
+    if is_dataclass(source):
+        return {one.name: _of_field(one, one.default) for one in fields(source) if one.metadata.get("text")}
+    found: dict[str, Option] = {}
+    own = [*inspect.signature(source).parameters.values()]
+    if any(one.annotation == OpenedRun for one in own):
+        own.append(Parameter("memory", Parameter.KEYWORD_ONLY, default=None, annotation=MemoryOption))
+    if inspect.isgeneratorfunction(source):
+        own.append(Parameter("json", Parameter.KEYWORD_ONLY, default=False, annotation=JsonOption))
+    for one in own:
+        if one.name in helps and get_origin(one.annotation) is not Annotated:
+            one = one.replace(annotation=Annotated[one.annotation, helps[one.name]])
+        about, *more = one.annotation.__metadata__ if get_origin(one.annotation) is Annotated else [None]
+        if one.kind is Parameter.VAR_KEYWORD:
+            found = (options_of(about, True, *more) if about else {}) | found
+        elif isinstance(about, Field):
+            found[one.name] = _of_field(about, one.default)
+        elif isinstance(about, str):
+            found[one.name] = option_of(one, _TYPED.get(one.name) if of_library else None)
+        elif about or one.annotation is typer.Context:
+            found[one.name] = Option(one.replace(kind=Parameter.KEYWORD_ONLY), _as_typed)
+    return found
+
+
+def command_in(modules: Mapping[str, str], name: str) -> Any:
+    """The command of a name, made from what has this name in its module; a class is one that makes itself."""
+    found = getattr(import_module(f"memfluence.cli.{modules[name]}"), f"{name}_" if iskeyword(name) else name)
+    return found() if isinstance(found, type) else command_of(name, found)
+
+
+def command_of(
+    name: str, function: Callable[..., Any], options: Mapping[str, Option] | None = None, help: str | None = None
+) -> Any:
+    """A command that calls a function with what was typed for its parameters, and for other `options`."""
+    options = {**(options or {}), **options_of(function)}
+    runs = [one.name for one in inspect.signature(function).parameters.values() if one.annotation == OpenedRun]
+
+    def called(**given: Any) -> None:
+        read = {name: options[name].read(value) for name, value in given.items() if value is not None}
+        values = {name: value for name, value in read.items() if value is not None}
+        for name in runs:
+            from memfluence.runs import open_run
+
+            values[name] = open_run(values[name], memory=values.pop("memory", None))
+        if not inspect.isgeneratorfunction(function):
+            function(**values)
+            return
+        as_document = values.pop("json")
+        for document in function(**values):
+            if as_document:
+                as_json(document)
+                return
+
+    parameters = [one.parameter for one in options.values()]
+    called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {one.name: one.annotation for one in parameters}
+    made = typer.Typer(add_completion=False, rich_markup_mode=None)
+    made.command(name, help=help or inspect.getdoc(function))(called)
+    return typer.main.get_command(made)
+
+
+def _of_field(one: "Field[Any]", default: Any) -> Option:
+    """An option like a dataclass's field. Where its default cannot be typed, the option has none."""
+    typed = one.metadata
+    default = False if typed["text"] is bool and typed["read"] else default if type(default) is typed["text"] else None
+    help = typed["help"] + (f"  [default: {typed['shown']}]" if typed["shown"] else "")
+    flags, shown = typed["flag"] or f"--{one.name.replace('_', '-')}", not typed["shown"] and default is not None
+    usage = f"{flags} {typed['metavar'] or ''}"
+    return Option(_parameter(one.name, typed["text"], help, usage, default, shown), typed["read"] or _as_typed)
+
+
+def option_of(one: Parameter, usage: str | None = None) -> Option:
+    """An option of a parameter with its help. Lists are typed with commas; what is on is turned off by its option."""
+    kind, help, *typed_so = get_args(one.annotation)
+    members = get_args(kind) if get_origin(kind) in (Union, UnionType) else [kind]
+    kinds = [member for member in members if member is not NoneType]
+    origins, default = [get_origin(member) for member in kinds], one.default
+    usage = " ".join(typed_so) or usage or f"--{one.name.replace('_', '-')}"
+    typed: Any = kinds[0] if len(kinds) == 1 and (kinds[0] in (int, float, Path) or origins == [list]) else str
+    read: Callable[[Any], Any] = _as_typed
+    if bool in kinds:
+        typed, read, default = bool, (_off if default else _as_typed), False
+    elif Sequence in origins:
+        of = get_args(kinds[origins.index(Sequence)])[0]
+        help += f"  [default: {','.join(f'{each:g}' for each in default)}]" if default else ""
+        read, default, usage = partial(_listed, usage, of), None, f"{usage} LIST"
+    elif Mapping in origins:
+        typed, read, usage = list[str], settings_of, f"{usage} NAME=VALUE"
+    shown = default is not None and default is not Parameter.empty and typed is not bool
+    return Option(_parameter(one.name, typed, help, usage, default, shown), read)
+
+
+def _parameter(name: str, kind: Any, help: str, usage: str, default: Any, shown: bool) -> Parameter:
+    flags = [word for word in usage.split() if word.startswith("--")]
+    metavar = next((word for word in usage.split() if not word.startswith("--")), None)
+    kind = kind | None if default is None else kind
+    typed: Any = typer.Option if flags else typer.Argument
+    declared = typed(*flags, metavar=metavar, help=as_options(help), show_default=shown)
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared])
+
+
+def _as_typed(value: Any) -> Any:
+    return value
+
+
+def _off(given: bool) -> bool:
+    return not given
+
+
+def _listed(flag: str, kind: Any, text: str) -> list[Any]:
+    """'0.1,0.3' -> [0.1, 0.3]."""
+    if kind not in (int, float):
+        return list(names(text))
+    what, such = ("integers", "5,10") if kind is int else ("numbers", "0.1,0.3")
+    try:
+        return [kind(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"{flag} must be {what} with commas, such as {such}. Got {text!r} instead.") from None
 
 
 def indices(text: str | None) -> list[int] | None:
@@ -141,47 +259,6 @@ def indices(text: str | None) -> list[int] | None:
     if not found:
         raise InputError(f"Test examples are given as indices and ranges, such as 3,7,20-29. Got {text!r} instead.")
     return found
-
-
-def with_options(options: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of a dataclass's fields before its own. It gets what was given of them, by field."""
-
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = [one for one in inspect.signature(command).parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
-        chosen = typed_fields(options)
-        parameters = [*map(parameter, chosen), *(one.replace(kind=Parameter.KEYWORD_ONLY) for one in own)]
-
-        @wraps(command)
-        def called(**given: Any) -> None:
-            values = {one.name: read(one, given.pop(one.name)) for one in chosen}
-            command(**given, **{name: value for name, value in values.items() if value is not None})
-
-        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        called.__annotations__ = {one.name: one.annotation for one in parameters}
-        return called
-
-    return decorate
-
-
-def typed_fields(options: type) -> "list[Field[Any]]":
-    """The fields that a command line can fill."""
-    return [one for one in fields(options) if one.metadata.get("text")]
-
-
-def parameter(one: "Field[Any]") -> Parameter:
-    """A field as a parameter that Typer understands."""
-    typed, default = one.metadata["text"], _default(one)
-    kind = typed if default is not None else typed | None
-    return Parameter(one.name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, declared(one)])
-
-
-def read(one: "Field[Any]", typed: Any) -> Any:
-    """The value of what was typed for a field; None if nothing was."""
-    return one.metadata["read"](typed) if one.metadata["read"] and typed is not None else typed
-
-
-# Line breaks, escape sequences and overrides of the direction: a name must not move the cursor or turn a row around.
-OBEYED = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]+")
 
 
 class Commands(Mapping[str, Any]):
@@ -202,11 +279,10 @@ class Commands(Mapping[str, Any]):
         return len(self._names)
 
 
-def command_of(name: str, function: Callable[..., None], help: str | None = None) -> Any:
-    """A command of a function, whose parameters are its options."""
-    made = typer.Typer(add_completion=False, rich_markup_mode=None)
-    made.command(name, help=help)(function)
-    return typer.main.get_command(made)
+# ---- results
+
+# Line breaks, escape sequences and overrides of the direction: a name must not move the cursor or turn a row around.
+OBEYED = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]+")
 
 
 def as_json(document: Any) -> None:
@@ -262,6 +338,12 @@ def stdout_to_stderr() -> Iterator[None]:
 def say(*lines: str) -> None:
     for line in lines:
         print(one_line(line) if line.strip() else line)
+
+
+def say_where(file: Path | None, what: str = "All of them are", *, hint: bool = False) -> None:
+    """Say in which file the rows are that are not shown; without one, with a hint of how to get them."""
+    if file is not None or hint:
+        say("All of them: --out FILE.csv or --json." if file is None else f"{what} in {file}.")
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -10,12 +10,13 @@ from memfluence.cli._terminal import (
     DeviceOption,
     JsonOption,
     RunArgument,
+    Said,
     SetOption,
     as_json,
     say,
     stdout_to_stderr,
 )
-from memfluence.training.options import settings_of
+from memfluence.store import upkeep
 
 _PROBLEMS = 1  # exit code
 _REPAIRED = ("segment", "trial", "note")  # kinds of problem that 'repair' sets aside
@@ -25,14 +26,10 @@ _SHOWN = 20  # problems of each kind that are printed
 def verify(
     run: RunArgument,
     sample: Annotated[int, typer.Option(min=0, help="How many trials, drawn at random, are trained again.")] = 0,
-    seed: Annotated[
-        int | None, typer.Option(help="Draws the same sample again.  [default: another each time]", show_default=False)
-    ] = None,
+    seed: Annotated[int | None, "Draws the same sample again.  [default: another each time]"] = None,
     data: DataOption = None,
-    learner: Annotated[
-        str | None, typer.Option(help="The run's learner, if it is not built in.", show_default=False)
-    ] = None,
-    set_: SetOption = None,
+    learner: Annotated[str | None, "The run's learner, if it is not built in."] = None,
+    settings: SetOption = None,
     device: DeviceOption = "auto",
     json: JsonOption = False,
 ) -> None:
@@ -41,11 +38,9 @@ def verify(
         from memfluence.engines import one_thread_from_the_start
 
         one_thread_from_the_start()
-    from memfluence.store.upkeep import verify as check
-
     with stdout_to_stderr():  # what learners print is not our output
-        found = check(
-            run, sample=sample, seed=seed, dataset=data, learner=learner, settings=settings_of(set_), device=device
+        found = upkeep.verify(
+            run, sample=sample, seed=seed, dataset=data, learner=learner, settings=settings, device=device
         )
     if json:
         as_json(found.to_json())
@@ -72,13 +67,11 @@ def _first(lines: list[str]) -> list[str]:
 
 def repair(
     run: RunArgument,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    dry_run: Annotated[bool, "Say what would be done, and do nothing."] = False,
     json: JsonOption = False,
 ) -> None:
     """Set aside in RUN/damaged what verify finds wrong, and list what will run again. Nothing is deleted."""
-    from memfluence.store.upkeep import repair as mend
-
-    done = mend(run, dry_run=dry_run)
+    done = upkeep.repair(run, dry_run=dry_run)
     if json:
         as_json(done.to_json())
     else:
@@ -98,35 +91,24 @@ def repair(
 
 
 def merge(
-    out: Annotated[str, typer.Argument(metavar="OUT", help="The run to join: new, or there.", show_default=False)],
-    runs: Annotated[
-        list[str], typer.Argument(metavar="RUN...", help="Directories of runs, or their URIs.", show_default=False)
-    ],
-    json: JsonOption = False,
-) -> None:
+    out: Annotated[str, "The run to join: new, or there.", "OUT"],
+    runs: Annotated[list[str], "Directories of runs, or their URIs.", "RUN..."],
+) -> Said:
     """Join runs of the same data, learner and plan that were made in different places."""
-    from memfluence.store.upkeep import merge as join
-
-    done = join(out, runs)
-    if json:
-        as_json(done.to_json())
-    else:
-        say(f"{done.added} trials added to {out}, {done.already_there} were there already; it has {done.trials} now.")
-        if done.differing:
-            say(
-                f"The runs had different records of {_count(done.differing, 'trial')}: {_ranges(done.differing)}; of"
-                " each the one that was finished first counts."
-            )
+    done = upkeep.merge(out, runs)
+    yield done.to_json()
+    say(f"{done.added} trials added to {out}, {done.already_there} were there already; it has {done.trials} now.")
+    if done.differing:
+        say(
+            f"The runs had different records of {_count(done.differing, 'trial')}: {_ranges(done.differing)}; of"
+            " each the one that was finished first counts."
+        )
 
 
-def compact(run: RunArgument, json: JsonOption = False) -> None:
+def compact(run: RunArgument) -> Said:
     """Join many small segments into few large ones. Safe while others write to the run or read it."""
-    from memfluence.store.upkeep import compact as join
-
-    done = join(run)
-    if json:
-        as_json(done.to_json())
-        return
+    done = upkeep.compact(run)
+    yield done.to_json()
     say(*(f"left as it is: {reason}" for reason in done.damaged))
     say(f"{run}: {done.segments_before} segments before, {done.segments} now.")
 

@@ -8,55 +8,52 @@ import typer
 
 from memfluence.cli._terminal import (
     FinestOption,
-    JsonOption,
     KeepOption,
-    MemoryOption,
-    RunArgument,
-    TableOption,
+    OpenedRun,
+    OutOption,
+    Said,
     TestsOption,
-    as_json,
     indices,
     number,
     say,
+    say_where,
     show,
     table,
 )
 from memfluence.errors import InputError
+from memfluence.runs import Table
+from memfluence.runs.values import (
+    c_score_table,
+    clear_by_chance,
+    finest_outcome,
+    memorization_table,
+    profile_table,
+    value_table,
+)
 
 _SHOWN = 10  # rows that a person sees; --json and --out give all
 
 
 def scores(
-    run: RunArgument,
-    out: TableOption = None,
+    run: OpenedRun,
+    out: OutOption = None,
     keep: KeepOption = None,
-    outcome: Annotated[
-        str, typer.Option(help="What is averaged: correct, or what was recorded: margin or logit.")
-    ] = "correct",
-    estimator: Annotated[str, typer.Option(help="plain (Algorithm 1) or adjusted (less variance).")] = "plain",
-    memory: MemoryOption = None,
-    json: JsonOption = False,
-) -> None:
+    outcome: Annotated[str, "What is averaged: correct, or what was recorded: margin or logit."] = "correct",
+    estimator: Annotated[str, "plain (Algorithm 1) or adjusted (less variance)."] = "plain",
+) -> Said:
     """Memorization of every training example, with standard errors."""
-    from memfluence.runs import Table, open_run
-    from memfluence.runs.values import memorization_table
-
-    opened = open_run(run, memory=memory)
-    found = memorization_table(opened, keep, outcome=outcome, estimator=estimator)
+    found = memorization_table(run, keep, outcome=outcome, estimator=estimator)
     if out is not None:
-        ids = opened.ids
-        (found if ids is None else Table({**found.columns, "id": ids[0]})).write(out)
-    if json:
-        sizes = {"n_train": opened.info.n_train, "n_test": opened.info.n_test, "trials": len(opened.trials)}
-        as_json({**sizes, "train": found.rows()})
-        return
+        (found if run.ids is None else Table({**found.columns, "id": run.ids[0]})).write(out)
+    sizes = {"n_train": run.info.n_train, "n_test": run.info.n_test, "trials": len(run.trials)}
+    yield {**sizes, "train": found.rows()}
     values = found["memorization"]
     correct = outcome == "correct"
     say(
-        f"{len(opened.trials)} trials; {int((values >= 0.25).sum())} of {len(values)} training examples"
+        f"{len(run.trials)} trials; {int((values >= 0.25).sum())} of {len(values)} training examples"
         f" have memorization >= 0.25. The most memorized:"
         if correct
-        else f"{len(opened.trials)} trials; how much keeping an example raises its mean {outcome}. The most:"
+        else f"{len(run.trials)} trials; how much keeping an example raises its mean {outcome}. The most:"
     )
     means = {"mean_in": "mean if kept", "mean_out": "mean if held out"}
     if correct:
@@ -64,48 +61,35 @@ def scores(
     names = ("index", "label", "memorization", "stderr")
     most = (-values).argsort(kind="stable")[:_SHOWN]  # NaN last
     show(found.take(most), {name: name for name in names} | means)
-    say(f"All of them are in {out}." if out else "All of them: --out FILE.csv or --json.")
+    say_where(out, hint=True)
 
 
 def values(
-    run: RunArgument,
-    kind: Annotated[str, typer.Option(help="banzhaf, shapley or c-score.")] = "banzhaf",
+    run: OpenedRun,
+    kind: Annotated[str, "banzhaf, shapley or c-score."] = "banzhaf",
     test: TestsOption = None,
-    outcome: Annotated[
-        str, typer.Option(help="Utility: the mean of correct, or of a recorded margin or logit.")
-    ] = "correct",
-    empty: Annotated[
-        float | None,
-        typer.Option(help="Utility of no training, for Shapley values.  [default: of a guess]", show_default=False),
-    ] = None,
-    out: TableOption = None,
-    memory: MemoryOption = None,
-    json: JsonOption = False,
-) -> None:
+    outcome: Annotated[str, "Utility: the mean of correct, or of a recorded margin or logit."] = "correct",
+    empty: Annotated[float | None, "Utility of no training, for Shapley values.  [default: of a guess]"] = None,
+    out: OutOption = None,
+) -> Said:
     """Value of every training example for a test set, or its C-score (held-out accuracy).
 
     Of a run with --groups, values are those of the groups. Banzhaf values need a run with --design bernoulli --keep
     0.5, Shapley values one with --design uniform, C-scores one with any other design and one or several keep fractions.
     """
-    from memfluence.runs import open_run
-    from memfluence.runs.values import c_score_table, value_table
-
-    opened = open_run(run, memory=memory)
     if kind == "c-score":
         if test is not None or outcome != "correct" or empty is not None:
             raise InputError("C-scores are about training examples alone; leave out --test, --outcome and --empty.")
-        found, name = c_score_table(opened), "c_score"
+        found, name = c_score_table(run), "c_score"
         target = "C-score: held-out accuracy, the mean over keep fractions"
     else:
-        found, name = value_table(opened, kind, test=indices(test), outcome=outcome, empty=empty), "value"
+        found, name = value_table(run, kind, test=indices(test), outcome=outcome, empty=empty), "value"
         target = found.notes["target"]
     grouped = "group" in found.columns
     if out is not None:
         found.write(out)
-    if json:
-        as_json({"target": target, "trials": len(opened.trials), "groups" if grouped else "train": found.rows()})
-        return
-    say(f"{target}; {len(opened.trials)} trials. The {'least' if name == 'c_score' else 'highest and the lowest'}:")
+    yield {"target": target, "trials": len(run.trials), "groups" if grouped else "train": found.rows()}
+    say(f"{target}; {len(run.trials)} trials. The {'least' if name == 'c_score' else 'highest and the lowest'}:")
     order = (found[name] if name == "c_score" else -found[name]).argsort(kind="stable")
     known = order[: len(order) - int((found[name] != found[name]).sum())]
     shown = (
@@ -114,35 +98,27 @@ def values(
     who = ("group", "size") if grouped else ("index", "label")
     names = (*who, name, "stderr", *(title for title in found.columns if title.startswith("accuracy_out")))
     show(found.take(shown), {title: title for title in names}, 5 if name == "value" else 3)
-    say(f"All of them are in {out}." if out else "All of them: --out FILE.csv or --json.")
+    say_where(out, hint=True)
 
 
 def profile(
-    run: RunArgument,
-    test: Annotated[int, typer.Argument(metavar="TEST", help="Index of a test example.", show_default=False)],
+    run: OpenedRun,
+    test: Annotated[int, "Index of a test example.", "TEST"],
     top: Annotated[int, typer.Option(min=1, help="How many of each side to show.")] = 5,
-    outcome: Annotated[str, typer.Option(help="correct, or a recorded margin or logit.")] = "correct",
+    outcome: Annotated[str, "correct, or a recorded margin or logit."] = "correct",
     keep: KeepOption = None,
-    out: TableOption = None,
-    memory: MemoryOption = None,
-    json: JsonOption = False,
-) -> None:
+    out: OutOption = None,
+) -> Said:
     """Who helps and who harms one test example: all influences on it, with their errors."""
-    from memfluence.runs import open_run
-    from memfluence.runs.values import clear_by_chance, profile_table
-
-    opened = open_run(run, memory=memory)
-    found = profile_table(opened, test, outcome=outcome, keep=keep)
+    found = profile_table(run, test, outcome=outcome, keep=keep)
     if out is not None:
         found.write(out)
     clear = {"helpful": int((found["lower"] > 0).sum()), "harmful": int((found["upper"] < 0).sum())}
-    chance = clear_by_chance(opened, test, outcome=outcome, keep=keep)
+    chance = clear_by_chance(run, test, outcome=outcome, keep=keep)
     known = int((found["influence"] == found["influence"]).sum())
-    label = opened.labels[1][test]
-    if json:
-        about = {"test_index": test, "label": label, "trials": len(opened.trials)}
-        as_json({**about, "clear": {**clear, "expected_by_chance": chance}, "train": found.rows()})
-        return
+    label = run.labels[1][test]
+    about = {"test_index": test, "label": label, "trials": len(run.trials)}
+    yield {**about, "clear": {**clear, "expected_by_chance": chance}, "train": found.rows()}
     say(
         f"Test example {test} (label {label}): 95% intervals leave out 0 for {clear['helpful']} helpful and"
         f" {clear['harmful']} harmful training examples; by chance alone (permuted masks) it would be about"
@@ -151,33 +127,20 @@ def profile(
     sides = range(known) if known <= 2 * top else [*range(top), *range(known - top, known)]
     names = ("label", "influence", "stderr", "lower", "upper")
     show(found.take(list(sides)), {"index": "train"} | {name: name for name in names})
-    say(f"All of them are in {out}." if out else "All of them: --out FILE.csv or --json.")
+    say_where(out, hint=True)
 
 
 def datamodels(
-    run: RunArgument,
-    test: Annotated[
-        str, typer.Option("--test", metavar="LIST", help="Test examples, such as 3,7,20-29.", show_default=False)
-    ],
+    run: OpenedRun,
+    test: Annotated[str, typer.Option(metavar="LIST", help="Test examples, such as 3,7,20-29.")],
     outcome: FinestOption = None,
     keep: KeepOption = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.npz", help="Write test, weights, intercept, alpha, correlation.", show_default=False
-        ),
-    ] = None,
-    memory: MemoryOption = None,
-    json: JsonOption = False,
-) -> None:
+    out: Annotated[Path | None, "Write test, weights, intercept, alpha, correlation.", "--out FILE.npz"] = None,
+) -> Said:
     """Predict outcomes of test examples from which training examples were kept (sparse linear models)."""
-    from memfluence.runs import Table, open_run
-    from memfluence.runs.values import finest_outcome
-
     if out is not None and out.suffix != ".npz":
         raise InputError(f"{out} must end in .npz, which holds the matrix of weights.")
-    opened = open_run(run, memory=memory)
-    found = opened.datamodels(indices(test), outcome=outcome, keep=keep)
+    found = run.datamodels(indices(test), outcome=outcome, keep=keep)
     if out is not None:
         names = ("test", "weights", "intercept", "alpha", "correlation")
         Table({name: getattr(found, name) for name in names}).write(out)
@@ -191,63 +154,33 @@ def datamodels(
         }
         for k in range(len(found.test))
     ]
-    about = {"outcome": outcome or finest_outcome(opened), "trials": found.trials}
-    about["trials_held_out"] = found.trials_held_out
-    if json:
-        as_json({**about, "models": models})
-        return
+    by = outcome or finest_outcome(run)
+    yield {"outcome": by, "trials": found.trials, "trials_held_out": found.trials_held_out, "models": models}
     say(
-        f"Fitted to {found.trials} trials ({about['outcome']}); correlations with the outcomes of"
+        f"Fitted to {found.trials} trials ({by}); correlations with the outcomes of"
         f" {found.trials_held_out} held-out trials:"
     )
-    table(
-        ("test", "correlation", "nonzero", "most helpful"),
-        (
-            (
-                m["test_index"],
-                number(m["correlation"]),
-                m["nonzero"],
-                "" if m["most_helpful"] is None else m["most_helpful"],
-            )
-            for m in models[: 2 * _SHOWN]
-        ),
-    )
+    columns = ("test_index", "correlation", "nonzero", "most_helpful")
+    rows = [[model[name] for name in columns] for model in models[: 2 * _SHOWN]]
+    header = ("test", "correlation", "nonzero", "most helpful")
+    table(header, [(one, number(sure), count, "" if best is None else best) for one, sure, count, best in rows])
 
 
 def judge(
-    run: RunArgument,
-    scores: Annotated[
-        list[Path],
-        typer.Argument(metavar="SCORES...", help="Scores (n_train, n_test), .npy or .npz.", show_default=False),
-    ],
-    trials: Annotated[
-        str | None,
-        typer.Option(metavar="FROM:TO", help="Trials that the scores did not use.  [default: all]", show_default=False),
-    ] = None,
+    run: OpenedRun,
+    scores: Annotated[list[Path], "Scores (n_train, n_test), .npy or .npz.", "SCORES..."],
+    trials: Annotated[str | None, "Trials that the scores did not use.  [default: all]", "--trials FROM:TO"] = None,
     test: TestsOption = None,
     outcome: FinestOption = None,
     keep: KeepOption = None,
-    memory: MemoryOption = None,
-    json: JsonOption = False,
-) -> None:
+) -> Said:
     """Judge attribution scores by retraining: do they predict outcomes, name who matters, rank as influence does?"""
-    from memfluence.runs import open_run
-    from memfluence.runs.values import finest_outcome
-
     if len({str(path) for path in scores}) != len(scores):
         raise InputError("The same scores were given twice; name each file once.")
-    opened = open_run(run, memory=memory)
-    found = opened.judge(
-        {str(path): path for path in scores},
-        trials=_range(trials),
-        test=indices(test),
-        outcome=outcome,
-        keep=keep,
-    ).to_json()
-    by = outcome or finest_outcome(opened)
-    if json:
-        as_json({"run": str(run), "outcome": by, **found})
-        return
+    files, chosen = {str(path): path for path in scores}, indices(test)
+    found = run.judge(files, trials=_range(trials), test=chosen, outcome=outcome, keep=keep).to_json()
+    by = outcome or finest_outcome(run)
+    yield {"run": str(run.path), "outcome": by, **found}
     say(f"{found['trials']} trials of {found['masks']} masks, outcome {by}; 95% intervals in brackets.")
     named = [one["named"] for one in found["scores"][0]["counterfactual"]]
     table(
