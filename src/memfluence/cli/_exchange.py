@@ -5,15 +5,6 @@ from typing import Annotated, Any
 
 from memfluence.cli._terminal import InflOption, KeepOption, MemOption, MemoryOption, OpenedRun, Said, number, say
 from memfluence.errors import InputError
-from memfluence.exchange import (
-    TOOLS,
-    compared,
-    export_for,
-    export_published,
-    export_trials,
-    import_trials,
-    save_comparison,
-)
 
 DatasetOption = Annotated[str | None, "Where the data are, if the run does not say."]
 
@@ -24,6 +15,8 @@ def import_(
     dataset: DatasetOption = None,
 ) -> Said:
     """Make a run of trials that were made elsewhere, or join them to a run."""
+    from memfluence.exchange import import_trials
+
     done = import_trials(files, out, dataset=dataset)
     total = len(done.store.scan().numbers)
     yield {"run": out, "added": done.added, "already_there": done.already_there, "trials": total}
@@ -49,6 +42,8 @@ def export(
 
     Tables of scores as CSV, Parquet or NPZ are what 'memfluence scores --out' writes.
     """
+    from memfluence.exchange import TOOLS, export_for, export_published, export_trials
+
     if trials and pairs:
         raise InputError("Choose one of --trials and --pairs; each writes a file of its own.")
     if format != "published" and (trials or pairs):
@@ -76,6 +71,8 @@ def compare(
     out: Annotated[Path | None, "Where figures and tables go; none without it.", "--out DIR"] = None,
 ) -> Said:
     """Compare two results (memorization, pairs, which published pairs are found), or summarize one."""
+    from memfluence.exchange import compared, save_comparison
+
     if out is not None and second is None:
         raise InputError("There is a figure of two results only; give another run or file to compare with.")
     found = compared(first, second, mem=mem, infl=infl, keep=keep, memory=memory)

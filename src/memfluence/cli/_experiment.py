@@ -22,7 +22,6 @@ from memfluence.cli._terminal import (
     stdout_to_stderr,
     table,
 )
-from memfluence.engines import one_thread_from_the_start
 from memfluence.experiments import EXPERIMENTS, HELP, named
 from memfluence.experiments.reproduce import reproduce as redo
 
@@ -69,6 +68,8 @@ def _command(name: str) -> Any:
 def _do(name: str, run: str | None = None, others: Sequence[str] = (), **options: Any) -> Said:
     """Do an experiment, and show its JSON, or its title, a table, lines, and where the files are."""
     if "train" in options:
+        from memfluence.engines import one_thread_from_the_start
+
         one_thread_from_the_start()
     from memfluence.experiments import doing
     from memfluence.runs import open_run
@@ -89,6 +90,8 @@ def reproduce(**options: Annotated[Any, redo, HELP]) -> Said:
     Stopped or out of time, it goes on with the same command; --budget is the time of one call. Writes reproduction.md,
     reproduction.json and figures.
     """
+    from memfluence.engines import one_thread_from_the_start
+
     one_thread_from_the_start()
     from memfluence.experiments.reproduce._table import sides_in_words
 

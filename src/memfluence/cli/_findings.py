@@ -28,14 +28,12 @@ from memfluence.cli._terminal import (
     table,
 )
 from memfluence.errors import InputError
-from memfluence.runs import Run, Table, open_run
-from memfluence.runs.scanning import scan_on_ray
-from memfluence.runs.values import group_influence_table
 
 if TYPE_CHECKING:
     from memfluence.findings import Variance
     from memfluence.findings.membership import Roc, Share
     from memfluence.findings.stability import Stability
+    from memfluence.runs import Run
 
 _SHOWN = 10  # rows that a person sees; --json and --out give all
 
@@ -62,6 +60,8 @@ def pairs(
     address: AddressOption = None,
 ) -> Said:
     """Memorized training examples and the test examples that each of them carries."""
+    from memfluence.runs import Table, open_run
+
     if fdr is None and (by or null):
         raise InputError("--by and --null belong to --fdr; give a false discovery rate, such as --fdr 0.1.")
     if fdr is not None and (stability or cross_fit):
@@ -107,6 +107,8 @@ def _scan(engine: str | None, address: str | None, device: str) -> Iterator[dict
     if engine is None:
         yield {"device": device}
         return
+    from memfluence.runs.scanning import scan_on_ray
+
     with scan_on_ray(address, device=device) as scan:
         yield {"scan": scan}
 
@@ -218,6 +220,8 @@ def mislabels(
 
     With predictions recorded (run --record prediction) also the label that held-out models agree on.
     """
+    from memfluence.runs import Table
+
     found = run.find_mislabels(keep)
     if images is not None:
         from memfluence.report import mislabels_figure
@@ -250,6 +254,8 @@ def duplicates(
     keep: KeepOption = None,
 ) -> Said:
     """Training and test examples that are likely near-duplicates: very high influence, the surest first."""
+    from memfluence.runs import Table
+
     found = run.find_duplicates(infl, mem, same_class=not any_class, keep=keep)
     if images is not None:
         from memfluence.report import duplicates_figure
@@ -284,6 +290,8 @@ def attack(
 
     Each trial is attacked with the others as shadow models. The run must have been made with --record logit.
     """
+    from memfluence.runs import Table
+
     found = run.attack(keep, variance=cast("Variance", variance))
     of_examples = Table(found.columns(run.labels[0]))
     if out is not None:
@@ -328,6 +336,9 @@ def groups(
     keep: KeepOption = None,
 ) -> Said:
     """Memorization of each group, and what it adds to the test accuracy; for runs made with --groups."""
+    from memfluence.runs import Table
+    from memfluence.runs.values import group_influence_table
+
     found = run.find_groups(keep)
     listed = Table(found.columns())
     if out is not None:

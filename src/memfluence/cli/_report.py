@@ -1,12 +1,14 @@
 """`report` and `serve`: the explorer as a folder, and in the browser."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from memfluence.cli._terminal import DataOption, JsonOption, KeepOption, OpenedRun, Said, as_json, say, size
-from memfluence.runs import Run
+
+if TYPE_CHECKING:
+    from memfluence.runs import Run
 
 FolderOption = Annotated[
     Path | None, "Folder of the explorer.  [default: RUN/report; of a remote run runs/NAME/report]", "--out"
@@ -60,7 +62,7 @@ def serve(
             return
 
 
-def _write(run: Run, folder: Path, data: str | None, keep: float | None) -> Path:
+def _write(run: "Run", folder: Path, data: str | None, keep: float | None) -> Path:
     from memfluence.engines.progress import Share
 
     with Share("explorer") as shown:

@@ -23,7 +23,6 @@ from memfluence.cli._terminal import (
     stdout_to_stderr,
     table,
 )
-from memfluence.engines.progress import duration
 from memfluence.errors import InputError
 from memfluence.training.options import PlanOptions, RunOptions
 
@@ -89,6 +88,7 @@ def plan(
         (*targets, "mem", "infl", "memory"),
         "Targets, thresholds and memory are about trials that are there; give --run RUN, or leave out",
     )
+    from memfluence.engines.progress import duration
     from memfluence.training.planning import plan as make_plan
 
     with stdout_to_stderr():
@@ -162,6 +162,7 @@ def _plan_more(path: str, targets: dict[str, Any], memory: str | None) -> Said:
 
 def status(run: RunArgument) -> Said:
     """How far a run is: trials done, part-way and failed, accuracies, who did what, damaged files."""
+    from memfluence.engines.progress import duration
     from memfluence.runs import open_run
 
     found = open_run(run).status()
@@ -212,4 +213,6 @@ def _made_with(found: list[dict[str, Any]]) -> Iterator[str]:
 
 def _ago(when: float) -> str:
     """A time in seconds since 1970, seen from now; clocks of other hosts may be ahead."""
+    from memfluence.engines.progress import duration
+
     return f"{duration(max(0.0, time.time() - when))} ago"

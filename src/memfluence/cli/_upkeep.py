@@ -16,7 +16,6 @@ from memfluence.cli._terminal import (
     say,
     stdout_to_stderr,
 )
-from memfluence.store import upkeep
 
 _PROBLEMS = 1  # exit code
 _REPAIRED = ("segment", "trial", "note")  # kinds of problem that 'repair' sets aside
@@ -38,6 +37,8 @@ def verify(
         from memfluence.engines import one_thread_from_the_start
 
         one_thread_from_the_start()
+    from memfluence.store import upkeep
+
     with stdout_to_stderr():  # what learners print is not our output
         found = upkeep.verify(
             run, sample=sample, seed=seed, dataset=data, learner=learner, settings=settings, device=device
@@ -71,6 +72,8 @@ def repair(
     json: JsonOption = False,
 ) -> None:
     """Set aside in RUN/damaged what verify finds wrong, and list what will run again. Nothing is deleted."""
+    from memfluence.store import upkeep
+
     done = upkeep.repair(run, dry_run=dry_run)
     if json:
         as_json(done.to_json())
@@ -95,6 +98,8 @@ def merge(
     runs: Annotated[list[str], "Directories of runs, or their URIs.", "RUN..."],
 ) -> Said:
     """Join runs of the same data, learner and plan that were made in different places."""
+    from memfluence.store import upkeep
+
     done = upkeep.merge(out, runs)
     yield done.to_json()
     say(f"{done.added} trials added to {out}, {done.already_there} were there already; it has {done.trials} now.")
@@ -107,6 +112,8 @@ def merge(
 
 def compact(run: RunArgument) -> Said:
     """Join many small segments into few large ones. Safe while others write to the run or read it."""
+    from memfluence.store import upkeep
+
     done = upkeep.compact(run)
     yield done.to_json()
     say(*(f"left as it is: {reason}" for reason in done.damaged))

@@ -21,15 +21,6 @@ from memfluence.cli._terminal import (
     table,
 )
 from memfluence.errors import InputError
-from memfluence.runs import Table
-from memfluence.runs.values import (
-    c_score_table,
-    clear_by_chance,
-    finest_outcome,
-    memorization_table,
-    profile_table,
-    value_table,
-)
 
 _SHOWN = 10  # rows that a person sees; --json and --out give all
 
@@ -42,6 +33,9 @@ def scores(
     estimator: Annotated[str, "plain (Algorithm 1) or adjusted (less variance)."] = "plain",
 ) -> Said:
     """Memorization of every training example, with standard errors."""
+    from memfluence.runs import Table
+    from memfluence.runs.values import memorization_table
+
     found = memorization_table(run, keep, outcome=outcome, estimator=estimator)
     if out is not None:
         (found if run.ids is None else Table({**found.columns, "id": run.ids[0]})).write(out)
@@ -77,6 +71,8 @@ def values(
     Of a run with --groups, values are those of the groups. Banzhaf values need a run with --design bernoulli --keep
     0.5, Shapley values one with --design uniform, C-scores one with any other design and one or several keep fractions.
     """
+    from memfluence.runs.values import c_score_table, value_table
+
     if kind == "c-score":
         if test is not None or outcome != "correct" or empty is not None:
             raise InputError("C-scores are about training examples alone; leave out --test, --outcome and --empty.")
@@ -110,6 +106,8 @@ def profile(
     out: OutOption = None,
 ) -> Said:
     """Who helps and who harms one test example: all influences on it, with their errors."""
+    from memfluence.runs.values import clear_by_chance, profile_table
+
     found = profile_table(run, test, outcome=outcome, keep=keep)
     if out is not None:
         found.write(out)
@@ -138,6 +136,9 @@ def datamodels(
     out: Annotated[Path | None, "Write test, weights, intercept, alpha, correlation.", "--out FILE.npz"] = None,
 ) -> Said:
     """Predict outcomes of test examples from which training examples were kept (sparse linear models)."""
+    from memfluence.runs import Table
+    from memfluence.runs.values import finest_outcome
+
     if out is not None and out.suffix != ".npz":
         raise InputError(f"{out} must end in .npz, which holds the matrix of weights.")
     found = run.datamodels(indices(test), outcome=outcome, keep=keep)
@@ -175,6 +176,8 @@ def judge(
     keep: KeepOption = None,
 ) -> Said:
     """Judge attribution scores by retraining: do they predict outcomes, name who matters, rank as influence does?"""
+    from memfluence.runs.values import finest_outcome
+
     if len({str(path) for path in scores}) != len(scores):
         raise InputError("The same scores were given twice; name each file once.")
     files, chosen = {str(path): path for path in scores}, indices(test)
