@@ -126,7 +126,7 @@ def _counted(in_trials: Trials, out_trials: Trials, keep: float | None) -> Arms:
     trials_out = len(out_trials) - kept_out  # (n_train,)
     sample_in, sample_out = trials_in, trials_out
     if in_trials.repeats > 1:
-        first_in, first_out = (trials.mask[_distinct_masks(trials)[0]] for trials in (in_trials, out_trials))
+        first_in, first_out = (trials.mask[distinct_masks(trials)[0]] for trials in (in_trials, out_trials))
         sample_in = column_counts(first_in, in_trials.n_train)
         sample_out = len(first_out) - column_counts(first_out, out_trials.n_train)
     elif in_trials.block > 1 and len(in_trials):
@@ -135,13 +135,13 @@ def _counted(in_trials: Trials, out_trials: Trials, keep: float | None) -> Arms:
     return Arms(in_trials, out_trials, keep, trials_in, trials_out, sample_in, sample_out)
 
 
-def _distinct_masks(trials: Trials) -> tuple[np.ndarray, np.ndarray]:
+def distinct_masks(trials: Trials) -> tuple[np.ndarray, np.ndarray]:
     """(row of the first trial of each mask, which mask each trial has)."""
     _, first, mask_of_trial = np.unique(trials.numbers // trials.repeats, return_index=True, return_inverse=True)
     return first, mask_of_trial
 
 
 def _permuted(trials: Trials, rng: np.random.Generator) -> Trials:
-    first, mask_of_trial = _distinct_masks(trials)
+    first, mask_of_trial = distinct_masks(trials)
     dealt = first[rng.permutation(len(first))]  # (distinct masks,) rows
     return replace(trials, mask=trials.mask[dealt[mask_of_trial]])

@@ -12,10 +12,12 @@ from typing import Any, Literal
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators.counts import kernels
+from memfluence.estimators.counts import Order, kernels
 from memfluence.estimators.intervals import Difference
 from memfluence.estimators.memory import Memory
 
+UseTile = Callable[[np.ndarray, slice, slice], None]  # a tile's estimates (test, train), and its rows and columns
+UseErrors = Callable[[Difference, slice, slice], None]
 Block = tuple[np.ndarray, np.ndarray]  # training and test indices whose pairs are looked at
 BYTES_PER_PAIR = 160  # of a selected pair, with its estimates and errors and what sorting takes
 
@@ -63,15 +65,13 @@ class Estimates(ABC):
 
     @abstractmethod
     def _tiles(
-        self,
-        train: np.ndarray,
-        test: np.ndarray,
-        use: Callable[[np.ndarray, slice, slice], None],
-        *,
-        of: Literal["test", "train", "either"] = "either",
-        threads: int | None = None,
+        self, train: np.ndarray, test: np.ndarray, use: UseTile, *, of: Order = "either", threads: int | None = None
     ) -> None:
         """Call use(values, rows, columns) for tiles, values (test, train) float64; order as in `counts.each_tile`."""
+
+    @abstractmethod
+    def _differences(self, train: np.ndarray, test: np.ndarray, use: UseErrors) -> None:
+        """Call use(found, rows, columns) for tiles, estimates and their errors (test, train)."""
 
     def _prepare(self, pairs: int) -> bool:
         """Get ready to look at so many pairs; whether tiles may then be asked for from several threads."""
@@ -105,6 +105,19 @@ class Estimates(ABC):
             values[columns, rows] = found
 
         self._tiles(train, test, keep, threads=threads)
+
+    def block_with_errors(self, train: Any = None, test: Any = None) -> Difference:
+        """Estimates of the chosen rows and columns with standard errors and 95% intervals, each (train, test)."""
+        rows, columns = self._indices(train, "train"), self._indices(test, "test")
+        self.memory.check_matrix(len(rows), len(columns), 4 * 8)
+        whole = Difference(*(np.empty((len(columns), len(rows))).T for _ in range(4)))
+
+        def keep(found: Difference, some_rows: slice, some_columns: slice) -> None:
+            for name, part in vars(found).items():
+                getattr(whole, name)[some_rows, some_columns] = part.T
+
+        self._differences(rows, columns, keep)
+        return whole
 
     def class_blocks(
         self, train_labels: np.ndarray, test_labels: np.ndarray, *, dtype: Any = np.float64
@@ -205,11 +218,6 @@ class Estimates(ABC):
 
         _in_threads(look, blocks, threads)
         return found
-
-    def _room(self, train: np.ndarray, test: np.ndarray) -> Difference:
-        """Arrays (train, test) to be filled with estimates and their errors, if they fit."""
-        self.memory.check_matrix(len(train), len(test), 4 * 8)
-        return Difference(*(np.empty((len(test), len(train))).T for _ in range(4)))
 
     def _pairs(self, train: Any, test: Any) -> tuple[np.ndarray, np.ndarray]:
         train, test = self._indices(train, "train"), self._indices(test, "test")

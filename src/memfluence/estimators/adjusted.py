@@ -31,17 +31,17 @@ errors are mostly training noise. Needs the design's own distribution: fixed, ba
 Paper: none of this; Algorithm 1 (Sec. 2) is the case b = 0.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from memfluence.errors import InputError
 from memfluence.estimators._arms import Arms, arms
-from memfluence.estimators._estimates import Estimates
-from memfluence.estimators.counts import bits_at
+from memfluence.estimators._estimates import Estimates, UseErrors, UseTile
+from memfluence.estimators.counts import Order, bits_at, tiles
 from memfluence.estimators.influence import Influence
 from memfluence.estimators.intervals import Z95, Difference
 from memfluence.estimators.memorization import Memorization, memorization_of
@@ -292,30 +292,25 @@ class AdjustedInfluence(Estimates):
         self._every: list[Masks] | None = None
         self._latest: tuple[int, np.ndarray, _Fitted] | None = None  # label, its test examples
 
-    def block_with_errors(self, train: Any = None, test: Any = None) -> Difference:
-        """Estimates of the chosen rows and columns with standard errors and 95% intervals, each (train, test)."""
-        found, value = self.plain.block_with_errors(train, test), self.block(train, test)
-        examples, tests = self._indices(train, "train"), self._indices(test, "test")
-        for rows, columns in _tiles_of(examples, tests):
-            kept = bits_at(self._trials.mask, examples[rows]).astype(float)  # (trials, some examples)
-            for own, _, share, y, left in self._alike(tests[columns]):
+    def _differences(self, train: np.ndarray, test: np.ndarray, use: UseErrors) -> None:
+        def with_errors(values: np.ndarray, rows: slice, columns: slice) -> None:
+            stderr = self.plain.block_with_errors(train[rows], test[columns]).stderr
+            kept = bits_at(self._trials.mask, train[rows]).astype(float)  # (trials, some examples)
+            for own, _, share, y, left in self._alike(test[columns]):
                 if share > 0:  # e is its residual, but for a constant and parts of order 1 / trials
                     of_e, of_y = difference_variance(kept, left), difference_variance(kept, y - y.mean(axis=0))
                     with np.errstate(invalid="ignore", divide="ignore"):  # NaN where an arm has fewer than two trials
-                        scaled = found.stderr[rows, columns.start + own] ** 2 * np.fmin(1, of_e / of_y)
-                    found.stderr[rows, columns.start + own] = np.sqrt(np.fmax(of_e, scaled))
-        return Difference(value, found.stderr, *_interval(value, found.stderr, self._outcome is None))
+                        scaled = stderr[:, own] ** 2 * np.fmin(1, of_e / of_y)
+                    stderr[:, own] = np.sqrt(np.fmax(of_e, scaled))
+            limits = _interval(values, stderr.T, self._outcome is None)
+            use(Difference(values, stderr.T, *limits), rows, columns)
+
+        self._tiles(train, test, with_errors)
 
     def _tiles(
-        self,
-        train: np.ndarray,
-        test: np.ndarray,
-        use: Callable[[np.ndarray, slice, slice], None],
-        *,
-        of: Literal["test", "train", "either"] = "either",
-        threads: int | None = None,
+        self, train: np.ndarray, test: np.ndarray, use: UseTile, *, of: Order = "either", threads: int | None = None
     ) -> None:
-        for rows, columns in _tiles_of(train, test):
+        for rows, columns in tiles(train, test, TRAIN_AT_ONCE, TEST_AT_ONCE):
             values = np.empty((columns.stop - columns.start, rows.stop - rows.start))
             for own, fit, share, y, left in self._alike(test[columns]):
                 values[own] = self._values(train[rows], fit, share, y, left).T
@@ -383,12 +378,6 @@ def _interval(value: np.ndarray, stderr: np.ndarray, binary: bool) -> tuple[np.n
     """Normal 95% limits, within [-1, 1] for right and wrong."""
     least, most = (-1.0, 1.0) if binary else (-np.inf, np.inf)
     return np.maximum(value - Z95 * stderr, least), np.minimum(value + Z95 * stderr, most)
-
-
-def _tiles_of(train: np.ndarray, test: np.ndarray) -> Iterator[tuple[slice, slice]]:
-    for column in range(0, len(test), TEST_AT_ONCE):
-        for row in range(0, len(train), TRAIN_AT_ONCE):
-            yield slice(row, min(len(train), row + TRAIN_AT_ONCE)), slice(column, min(len(test), column + TEST_AT_ONCE))
 
 
 def _subset_size(kinds: Sequence[Kind], keep: float | None) -> int | None:

@@ -14,7 +14,7 @@ Memory: beside what they return, these functions hold at most some 120 MB, and t
 
 import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from memfluence.estimators.kernels.counting import PackedCounter
 
 Method = Literal["auto", "matmul", "popcount", "minority"]
+Order = Literal["test", "train", "either"]  # which examples' tiles come on one thread, one after the other
+UseCounts = Callable[
+    [Sequence[np.ndarray], slice, slice], None
+]  # a tile's counts, rows and columns
 
 # Tiles of the matrix product, 16 to 32 MB each in float32.
 TRIALS_AT_ONCE = 4096
@@ -118,9 +122,9 @@ def each_tile(
     counters: Sequence[JointCounter],
     train: np.ndarray,
     test: np.ndarray,
-    use: Callable[[Sequence[np.ndarray], slice, slice], None],
+    use: UseCounts,
     *,
-    of: Literal["test", "train", "either"] = "either",
+    of: Order = "either",
     threads: int | None = None,
 ) -> None:
     """Count all chosen pairs, and call use(counts, rows, columns) for each tile: (test, train) int32 for each counter.
@@ -132,11 +136,15 @@ def each_tile(
     if (found := kernels() if None not in packed else None) is not None:
         found.each_tile(packed, train, test, use, of, threads)
         return
-    for column in range(0, len(test), EXAMPLES_AT_ONCE):
-        for row in range(0, len(train), EXAMPLES_AT_ONCE):
-            rows = slice(row, min(len(train), row + EXAMPLES_AT_ONCE))
-            columns = slice(column, min(len(test), column + EXAMPLES_AT_ONCE))
-            use([counter.product(train[rows], test[columns]) for counter in counters], rows, columns)
+    for rows, columns in tiles(train, test, EXAMPLES_AT_ONCE, EXAMPLES_AT_ONCE):
+        use([counter.product(train[rows], test[columns]) for counter in counters], rows, columns)
+
+
+def tiles(train: np.ndarray, test: np.ndarray, rows: int, columns: int) -> Iterator[tuple[slice, slice]]:
+    """The places of tiles of so many rows and columns, those of the same test examples one after the other."""
+    for column in range(0, len(test), columns):
+        for row in range(0, len(train), rows):
+            yield slice(row, min(len(train), row + rows)), slice(column, min(len(test), column + columns))
 
 
 def column_counts(bits: np.ndarray, n: int, *, among: np.ndarray | None = None) -> np.ndarray:

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from memfluence.errors import InputError
+from memfluence.estimators._arms import distinct_masks
 from memfluence.estimators._values import kept_examples
 from memfluence.estimators.memory import Memory
 from memfluence.records import Trials
@@ -62,9 +63,9 @@ def datamodels(
     """Datamodels of some test examples from trials of one kind and what each gave these test examples."""
     if outcome.shape != (len(trials), len(test)) or not np.isfinite(outcome).all():
         raise InputError(f"Datamodels need finite outcomes of the shape {(len(trials), len(test))}.")
-    unit = np.unique(trials.numbers // trials.repeats, return_inverse=True)[1]  # (trials,) which mask
+    first, unit = distinct_masks(trials)  # (masks,), (trials,)
     fitted = unit % HELD_OUT != HELD_OUT - 1  # (trials,)
-    if (masks := len(np.unique(unit))) < HELD_OUT * FOLDS:
+    if (masks := len(first)) < HELD_OUT * FOLDS:
         raise InputError(f"Datamodels need at least {HELD_OUT * FOLDS} masks, and there are {masks}; run more trials.")
     import sklearn.linear_model  # noqa: F401  before memory is asked about
 

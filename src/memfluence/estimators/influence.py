@@ -29,13 +29,22 @@ Axes are (train, test) everywhere; positive means that the training example help
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from memfluence.estimators._arms import Arms, arms
-from memfluence.estimators._estimates import Block, Estimates, TopK
-from memfluence.estimators.counts import JointCounter, Method, column_counts, each_tile, kernels, pair_counts
+from memfluence.estimators._estimates import Block, Estimates, TopK, UseErrors, UseTile
+from memfluence.estimators.counts import (
+    JointCounter,
+    Method,
+    Order,
+    UseCounts,
+    column_counts,
+    each_tile,
+    kernels,
+    pair_counts,
+)
 from memfluence.estimators.intervals import Difference, clustered_difference, difference
 from memfluence.estimators.kernels.int8 import DeviceScan
 from memfluence.estimators.memory import Memory
@@ -84,7 +93,7 @@ class Influence(Estimates):
         self.memory = Memory.of(memory)
         self._counters = [
             JointCounter(trials.mask, trials.test_correct, self.n_train, self.n_test, method=method)
-            for trials in ([arms.in_trials] if arms.shared else [arms.in_trials, arms.out_trials])
+            for trials in arms.parts
         ]
         self._correct_out = column_counts(arms.out_trials.test_correct, self.n_test)  # (n_test,)
         self._correct_in = (
@@ -94,19 +103,6 @@ class Influence(Estimates):
     def permuted(self, rng: np.random.Generator) -> "Influence":
         """The same from masks dealt out anew (`Arms.permuted`): what is left is chance."""
         return Influence(self.arms.permuted(rng), memory=self.memory, device=self.device)
-
-    def block_with_errors(self, train: Any = None, test: Any = None) -> Difference:
-        """Estimates of the chosen rows and columns with standard errors and 95% intervals, each (train, test)."""
-        rows, columns = self._indices(train, "train"), self._indices(test, "test")
-        whole = self._room(rows, columns)
-
-        def keep(counts: Sequence[np.ndarray], some_rows: slice, some_columns: slice) -> None:
-            part = self._difference(counts[0].T, counts[-1].T, rows[some_rows][:, None], columns[some_columns][None, :])
-            for name, found in vars(part).items():
-                getattr(whole, name)[some_rows, some_columns] = found
-
-        self._count(rows, columns, keep)
-        return whole
 
     def at(self, train: Any, test: Any) -> Difference:
         """Estimates at pairs (train[p], test[p]) with standard errors and 95% intervals, each (pairs,)."""
@@ -167,32 +163,27 @@ class Influence(Estimates):
             self.memory.check(work + words, "counting in words of 64 trials", "fewer trials or threads")
 
     def _count(
-        self,
-        train: np.ndarray,
-        test: np.ndarray,
-        use: Callable[[Sequence[np.ndarray], slice, slice], None],
-        of: Literal["test", "train", "either"] = "either",
-        threads: int | None = None,
+        self, train: np.ndarray, test: np.ndarray, use: UseCounts, *, of: Order = "either", threads: int | None = None
     ) -> None:
         if threads is None:  # otherwise `_prepare` has, for all threads together
             self._check_work()
         each_tile(self._counters, train, test, use, of=of, threads=threads)
 
     def _tiles(
-        self,
-        train: np.ndarray,
-        test: np.ndarray,
-        use: Callable[[np.ndarray, slice, slice], None],
-        *,
-        of: Literal["test", "train", "either"] = "either",
-        threads: int | None = None,
+        self, train: np.ndarray, test: np.ndarray, use: UseTile, *, of: Order = "either", threads: int | None = None
     ) -> None:
         def divide(counts: Sequence[np.ndarray], rows: slice, columns: slice) -> None:
             values = np.empty(counts[0].shape)  # (test, train)
             self._divide(counts, train[rows], test[columns], values, 0, 0)
             use(values, rows, columns)
 
-        self._count(train, test, divide, of, threads)
+        self._count(train, test, divide, of=of, threads=threads)
+
+    def _differences(self, train: np.ndarray, test: np.ndarray, use: UseErrors) -> None:
+        def measure(counts: Sequence[np.ndarray], rows: slice, columns: slice) -> None:
+            use(self._difference(counts[0], counts[-1], train[rows], test[columns, None]), rows, columns)
+
+        self._count(train, test, measure)
 
     def _fill(self, values: np.ndarray, train: np.ndarray, test: np.ndarray, threads: int | None = None) -> None:
         def divide(counts: Sequence[np.ndarray], rows: slice, columns: slice) -> None:

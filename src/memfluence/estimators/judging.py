@@ -39,6 +39,7 @@ from typing import Any
 import numpy as np
 
 from memfluence.errors import InputError
+from memfluence.estimators._arms import distinct_masks
 from memfluence.estimators._values import kept_examples
 from memfluence.estimators.memory import Memory
 from memfluence.records import Trials
@@ -113,7 +114,7 @@ def judge_scores(
     memory: str | int | Memory | None = None,
 ) -> Judgement:
     """Judge scores by trials of one kind that they did not use."""
-    first, mask_of_trial = np.unique(trials.numbers // trials.repeats, return_index=True, return_inverse=True)[1:]
+    first, mask_of_trial = distinct_masks(trials)
     if len(first) < 4:
         raise InputError(f"A judgement needs at least 4 masks, and there are {len(first)}; run more trials.")
     tests = outcome.shape[1]

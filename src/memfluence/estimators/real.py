@@ -22,15 +22,15 @@ poor summary, and an interval too short. Stored margins and log-odds are float16
 Paper: Sec. 2 with the indicator replaced by v; log-odds are what membership inference compares.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from memfluence.errors import InputError
 from memfluence.estimators._arms import Arms, arms
-from memfluence.estimators._estimates import Estimates
-from memfluence.estimators.counts import bits_at
+from memfluence.estimators._estimates import Estimates, UseErrors, UseTile
+from memfluence.estimators.counts import Order, bits_at, tiles
 from memfluence.estimators.intervals import Difference, normal_difference
 from memfluence.estimators.memorization import Memorization
 from memfluence.estimators.memory import Memory
@@ -99,18 +99,6 @@ class RealInfluence(Estimates):
         """The same from masks dealt out anew (`Arms.permuted`): what is left is chance."""
         return RealInfluence(self.arms.permuted(rng), self._outcome, self._rows, memory=self.memory)
 
-    def block_with_errors(self, train: Any = None, test: Any = None) -> Difference:
-        """Estimates of the chosen rows and columns with standard errors and 95% intervals, each (train, test)."""
-        rows, columns = self._indices(train, "train"), self._indices(test, "test")
-        whole = self._room(rows, columns)
-
-        def keep(found: Difference, some_rows: slice, some_columns: slice) -> None:
-            for name, part in vars(found).items():
-                getattr(whole, name)[some_rows, some_columns] = part.T
-
-        self._differences(rows, columns, keep)
-        return whole
-
     def at(self, train: Any, test: Any) -> Difference:
         """Estimates at pairs (train[p], test[p]) with standard errors and 95% intervals, each (pairs,)."""
         train, test = self._pairs(train, test)
@@ -122,29 +110,17 @@ class RealInfluence(Estimates):
         return Difference(*four)
 
     def _tiles(
-        self,
-        train: np.ndarray,
-        test: np.ndarray,
-        use: Callable[[np.ndarray, slice, slice], None],
-        *,
-        of: Literal["test", "train", "either"] = "either",
-        threads: int | None = None,
+        self, train: np.ndarray, test: np.ndarray, use: UseTile, *, of: Order = "either", threads: int | None = None
     ) -> None:
         self._differences(train, test, lambda found, rows, columns: use(found.value, rows, columns))
 
-    def _differences(
-        self, train: np.ndarray, test: np.ndarray, use: Callable[[Difference, slice, slice], None]
-    ) -> None:
-        """Estimates with errors tile by tile, arrays (test, train)."""
-        for column in range(0, len(test), TEST_AT_ONCE):
-            columns = slice(column, min(len(test), column + TEST_AT_ONCE))
-            for row in range(0, len(train), TRAIN_AT_ONCE):
-                rows = slice(row, min(len(train), row + TRAIN_AT_ONCE))
-                (mean_in, variance_in), (mean_out, variance_out) = self._means(train[rows], test[columns])
-                with np.errstate(invalid="ignore", divide="ignore"):
-                    variance_in /= self.arms.sample_in[train[rows]]
-                    variance_out /= self.arms.sample_out[train[rows]]
-                use(normal_difference(mean_in - mean_out, variance_in + variance_out), rows, columns)
+    def _differences(self, train: np.ndarray, test: np.ndarray, use: UseErrors) -> None:
+        for rows, columns in tiles(train, test, TRAIN_AT_ONCE, TEST_AT_ONCE):
+            (mean_in, variance_in), (mean_out, variance_out) = self._means(train[rows], test[columns])
+            with np.errstate(invalid="ignore", divide="ignore"):
+                variance_in /= self.arms.sample_in[train[rows]]
+                variance_out /= self.arms.sample_out[train[rows]]
+            use(normal_difference(mean_in - mean_out, variance_in + variance_out), rows, columns)
 
     def _means(self, train: np.ndarray, test: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """Mean and variance in the in-arm and in the out-arm, (test, train) each."""
