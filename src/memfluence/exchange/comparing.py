@@ -1,7 +1,7 @@
 """Comparing two results, each a run, a published file or a table of ours, or the summary of one alone."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError
+from memfluence.estimators import Influence
 from memfluence.exchange.finding_again import FoundAgain, found_again
 from memfluence.exchange.published import Published, read_published
+from memfluence.findings import Pairs
 from memfluence.findings.agreement import INFLUENCE, MEMORIZATION, Agreement, Part, agreement, influence_agreement
 from memfluence.runs import Run, open_run
 from memfluence.store import RUN_FILE, locate, other_inputs
@@ -28,6 +30,26 @@ class Comparison:
     influence: tuple[np.ndarray, np.ndarray] | None = None  # (pairs,) each, of pairs that either side selects
     curves: dict[str, Agreement] = field(default_factory=dict)  # "memorization" and "influence", over thresholds
     published: FoundAgain | None = None  # published pairs, and what the run says about each
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """The thresholds at which pairs are selected, the fraction that is compared, and a cap on memory."""
+
+    mem: float
+    infl: float
+    keep: float | None
+    memory: str | int | None
+
+    def pairs(self, run: Run) -> Pairs:
+        return run.find_pairs(self.mem, self.infl, keep=self.keep, permutations=0, memory=self.memory)
+
+    def influence(self, run: Run) -> Influence:
+        return run.influence_estimates(self.keep, memory=self.memory)
+
+    def memorized(self, side: Side) -> np.ndarray:
+        """Which training examples are memorized, (n_train,) bool."""
+        return np.asarray(_memorization(side, self.keep)) >= self.mem
 
 
 def compare(
@@ -59,17 +81,17 @@ def compared(
     memory: str | int | None = None,
 ) -> Comparison:
     """The same with the arrays behind it, for figures."""
+    asked = _Asked(mem, infl, keep, memory)
     left, right = _operand(first), _operand(second) if second is not None else None
     if right is None:
         if isinstance(left, Run):
-            found = left.find_pairs(mem, infl, keep=keep, permutations=0, memory=memory)
-            return Comparison({"first": str(left.path), "summary": found.summary})
+            return Comparison({"first": str(left.path), "summary": asked.pairs(left).summary})
         return Comparison({"first": str(left.path), "summary": left.summary(), **_score_summary(left, mem)})
     if isinstance(left, Published) and isinstance(right, Run):
         left, right = right, left
     document: dict[str, Any] = {"first": str(left.path), "second": str(right.path)}
     _check_same_data(left, right)
-    left, right = (_selected(side, left, mem, infl) for side in (left, right))
+    left, right = (_selected(side, left, asked) for side in (left, right))
     values = [_memorization(side, keep) for side in (left, right)]
     both, curves = None, {}
     if values[0] is not None and values[1] is not None:
@@ -77,7 +99,7 @@ def compared(
         known = np.isfinite(values[0]) & np.isfinite(values[1])
         both = values[0][known], values[1][known]
         curves["memorization"] = agreement([Part(*both, np.True_, np.True_)], MEMORIZATION)
-    pairs = [_pair_set(side, mem, infl, keep, memory) for side in (left, right)]
+    pairs = [_pair_set(side, asked) for side in (left, right)]
     scattered = again = None
     if pairs[0] is not None and pairs[1] is not None:
         shared, either = pairs[0] & pairs[1], pairs[0] | pairs[1]
@@ -87,9 +109,9 @@ def compared(
             "shared": len(shared),
             "jaccard": len(shared) / len(either) if either else None,
         }
-        if (curve := _influence_curve(left, right, (pairs[0], pairs[1]), mem, infl, keep, memory)) is not None:
+        if (curve := _influence_curve(left, right, (pairs[0], pairs[1]), asked)) is not None:
             curves["influence"] = curve
-        scattered = _scattered(left, right, either, keep, memory)
+        scattered = _scattered(left, right, either, asked)
     if isinstance(left, Run) and isinstance(right, Published) and right.train_index is not None:
         again = found_again(left, right, mem=mem, infl=infl, keep=keep, memory=memory)
         document["published_pairs"] = again.summary() | {"each": list(again.table().rows())}
@@ -108,16 +130,16 @@ def _operand(given: Run | Path | str) -> Side:
     return open_run(path)
 
 
-def _selected(side: Side, first: Side, mem: float, infl: float) -> Side:
+def _selected(side: Side, first: Side, asked: _Asked) -> Side:
     """Of a list of pairs those at or above the thresholds and, beside a run, those of one class, as the run's are."""
     if isinstance(side, Run) or side.train_index is None or side.test_index is None or side.influence is None:
         return side
     lowest = float(side.influence.min(initial=1.0))
-    if infl < DEFAULT_INFL <= lowest:
+    if asked.infl < DEFAULT_INFL <= lowest:
         _warn(f"{side.path} has no pair below an influence of {DEFAULT_INFL}, where it seems to have been cut.")
-    chosen = side.influence >= infl
+    chosen = side.influence >= asked.infl
     if side.memorization_of_pairs is not None:
-        chosen &= side.memorization_of_pairs >= mem
+        chosen &= side.memorization_of_pairs >= asked.mem
     if isinstance(first, Run):
         same = first.label_codes[0][side.train_index] == first.label_codes[1][side.test_index]
         if others := int((chosen & ~same).sum()):
@@ -205,79 +227,50 @@ def _memorization(side: Side, keep: float | None) -> np.ndarray | None:
 
 
 def _scattered(
-    left: Side,
-    right: Side,
-    pairs: set[tuple[int, int]],
-    keep: float | None,
-    memory: str | int | None,
+    left: Side, right: Side, pairs: set[tuple[int, int]], asked: _Asked
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Both sides' influence of pairs, of those that both give a value."""
     train, test = (np.array([pair[k] for pair in sorted(pairs)], dtype=np.int64) for k in (0, 1))
-    values = [_influence_of(side, train, test, keep, memory) for side in (left, right)]
+    values = [_influence_of(side, train, test, asked) for side in (left, right)]
     known = np.isfinite(values[0]) & np.isfinite(values[1])
     return (values[0][known], values[1][known]) if known.any() else None
 
 
-def _influence_curve(
-    left: Side,
-    right: Side,
-    pairs: Sequence[set[tuple[int, int]]],  # that each side selects at `mem` and `infl`
-    mem: float,
-    infl: float,
-    keep: float | None,
-    memory: str | int | None,
-) -> Agreement | None:
+def _influence_curve(left: Side, right: Side, pairs: Sequence[set[tuple[int, int]]], asked: _Asked) -> Agreement | None:
     """The agreement of two sides on pairs of one class; None where a file does not say enough.
 
     A file of pairs knows nothing below the threshold it was cut at, taken to be `infl`, and has no influence of other
     pairs: thresholds begin there, and the average difference is NaN.
     """
     if any(isinstance(side, Published) and side.train_index is not None for side in (left, right)):
-        return _with_pairs(left, right, pairs, infl, keep, memory)
-    if isinstance(left, Run) and isinstance(right, Run):
-        memorized = [side.estimate_memorization(keep).value >= mem for side in (left, right)]
-        estimates = [side.influence_estimates(keep, memory=memory) for side in (left, right)]
-        return influence_agreement(
-            estimates[0], estimates[1], (memorized[0], memorized[1]), *left.label_codes, INFLUENCE
-        )
-    if isinstance(left, Run) and isinstance(right, Published):
-        return agreement(_blocks(left, right, mem, keep, memory), INFLUENCE)
-    return None
+        return _with_pairs(left, right, pairs, asked)
+    if not isinstance(left, Run):
+        return None
+    mine = asked.influence(left)
+    if isinstance(right, Run):
+        both = asked.memorized(left), asked.memorized(right)
+        return influence_agreement(mine, asked.influence(right), both, *left.label_codes, INFLUENCE)
+    ours, theirs = asked.memorized(left), asked.memorized(right)
+    parts = (Part(mine.block(i, j), values, ours[i, None], theirs[i, None]) for i, j, values in right.blocks)
+    return agreement(parts, INFLUENCE)
 
 
-def _blocks(run: Run, published: Published, mem: float, keep: float | None, memory: str | int | None) -> Iterator[Part]:
-    estimates = run.influence_estimates(keep, memory=memory)
-    ours, theirs = run.estimate_memorization(keep).value >= mem, np.asarray(published.memorization) >= mem
-    for train, test, values in published.blocks:
-        yield Part(estimates.block(train, test), values, ours[train, None], theirs[train, None])
-
-
-def _with_pairs(
-    left: Side,
-    right: Side,
-    pairs: Sequence[set[tuple[int, int]]],
-    infl: float,
-    keep: float | None,
-    memory: str | int | None,
-) -> Agreement:
-    levels = np.union1d(INFLUENCE[infl < INFLUENCE], [infl])
+def _with_pairs(left: Side, right: Side, pairs: Sequence[set[tuple[int, int]]], asked: _Asked) -> Agreement:
+    levels = np.union1d(INFLUENCE[asked.infl < INFLUENCE], [asked.infl])
     either = sorted(pairs[0] | pairs[1])
     train, test = (np.array([pair[k] for pair in either], dtype=np.int64) for k in (0, 1))
     may = [np.array([pair in side for pair in either], dtype=bool) for side in pairs]
     first, second = (
-        np.where(selected, _influence_of(side, train, test, keep, memory), -1.0)
-        for side, selected in zip((left, right), may)
+        np.where(selected, _influence_of(side, train, test, asked), -1.0) for side, selected in zip((left, right), may)
     )
     found = agreement([Part(first, second, may[0], may[1])], levels)
     return replace(found, difference=np.full(len(levels), np.nan))
 
 
-def _pair_set(
-    side: Side, mem: float, infl: float, keep: float | None, memory: str | int | None
-) -> set[tuple[int, int]] | None:
+def _pair_set(side: Side, asked: _Asked) -> set[tuple[int, int]] | None:
     """The pairs that a side selects; None where a file does not say."""
     if isinstance(side, Run):
-        found = side.find_pairs(mem, infl, keep=keep, permutations=0, memory=memory)
+        found = asked.pairs(side)
         return set(zip(found.train_index.tolist(), found.test_index.tolist()))
     if side.train_index is not None and side.test_index is not None:
         return set(zip(side.train_index.tolist(), side.test_index.tolist()))  # those that `comparing` left in it
@@ -285,17 +278,15 @@ def _pair_set(
         return None
     pairs: set[tuple[int, int]] = set()
     for train, test, values in side.blocks:
-        hits = np.nonzero((values >= infl) & (side.memorization[train] >= mem)[:, None])
+        hits = np.nonzero((values >= asked.infl) & (side.memorization[train] >= asked.mem)[:, None])
         pairs.update(zip(train[hits[0]].tolist(), test[hits[1]].tolist()))
     return pairs
 
 
-def _influence_of(
-    side: Side, train: np.ndarray, test: np.ndarray, keep: float | None, memory: str | int | None
-) -> np.ndarray:
+def _influence_of(side: Side, train: np.ndarray, test: np.ndarray, asked: _Asked) -> np.ndarray:
     """The influence of some pairs; NaN where a file does not say."""
     if isinstance(side, Run):
-        return side.influence_estimates(keep, memory=memory).at(train, test).value
+        return asked.influence(side).at(train, test).value
     values = np.full(len(train), np.nan)
     if side.train_index is not None and side.test_index is not None and side.influence is not None:
         known = dict(zip(zip(side.train_index.tolist(), side.test_index.tolist()), side.influence.tolist()))
