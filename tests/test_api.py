@@ -69,7 +69,7 @@ def test_an_estimator_on_arrays_goes_to_a_run_of_its_own_and_resumes() -> None:
     assert len(more.trials) == 30
     assert (more.trials.mask[:20] == run.trials.mask).all()
     assert more.dataset().n_train == 40
-    with pytest.raises(InputError, match="--dataset"):
+    with pytest.raises(InputError, match="`dataset`"):
         mf.open(run.path).dataset()
 
 

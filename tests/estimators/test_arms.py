@@ -38,16 +38,16 @@ def test_several_keep_fractions_are_chosen_not_pooled():
     kinds = (Kind(0.7, 6), Kind(0.5, 4))
     trials = random_trials(20, 9, 4, kinds=np.arange(20) % 2)
     np.testing.assert_array_equal(arms(trials, kinds, keep=0.5).in_trials.numbers, np.arange(1, 20, 2))
-    with pytest.raises(InputError, match=r"several keep fractions \(0.7, 0.5\); choose one with --keep"):
+    with pytest.raises(InputError, match=r"several keep fractions \(0.7, 0.5\); choose one with `keep`"):
         arms(trials, kinds)
-    with pytest.raises(InputError, match=r"no trials with keep 0.6; choose one of 0.7, 0.5 with --keep"):
+    with pytest.raises(InputError, match=r"no trials with keep 0.6; choose one of 0.7, 0.5 with `keep`"):
         arms(trials, kinds, keep=0.6)
 
 
 def test_imported_masks_have_no_keep():
     trials = random_trials(20, 9, 4)
     assert arms(trials, (Kind(None, None),)).keep is None
-    with pytest.raises(InputError, match="leave out --keep"):
+    with pytest.raises(InputError, match="leave out `keep`"):
         arms(trials, (Kind(None, None),), keep=0.7)
 
 

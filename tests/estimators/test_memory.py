@@ -44,7 +44,7 @@ def test_what_does_not_fit_is_refused_with_what_would(monkeypatch, resident):
     capped = influence(trials, BOTH, memory="1001MB")  # one more than is held
     with pytest.raises(InputError, match="a matrix of 500 x 400 estimates of 8 bytes") as caught:
         capped.block()
-    assert "allow at least 1.15 GB (--memory), or choose at most 250 test examples at once" in str(caught.value)
+    assert "allow at least 1.15 GB (`memory`), or choose at most 250 test examples at once" in str(caught.value)
     assert capped.block(test=np.arange(100)).shape == (500, 100)
     assert capped.block(dtype=np.float32).shape == (500, 400)
     with pytest.raises(InputError, match="the 900 largest estimates of 400 examples"):

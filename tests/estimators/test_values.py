@@ -180,7 +180,7 @@ def test_what_cannot_be_used_is_refused():
         banzhaf_values(trials, utility[:-1])
     with pytest.raises(InputError, match="one finite number"):
         shapley_values(trials, np.where(np.arange(20) == 3, np.nan, utility))
-    with pytest.raises(InputError, match="leave out 'empty'"):
+    with pytest.raises(InputError, match="leave out `empty`"):
         shapley_values(trials, utility, smallest=2, empty=0.0)
     with pytest.raises(InputError, match="smallest has 5"):
         shapley_values(trials, utility, smallest=5)

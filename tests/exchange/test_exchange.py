@@ -96,7 +96,7 @@ class TestImport:
             )
         x = np.zeros((12, 2))
         np.savez(tmp_path / "data.npz", x_train=x, y_train=np.arange(12) % 3, x_test=x[:5], y_test=np.arange(5) % 3)
-        with pytest.raises(InputError, match="--dataset"):
+        with pytest.raises(InputError, match="`dataset`"):
             mf.import_trials([tmp_path / "cifar100-inception"], tmp_path / "run")
         mf.import_trials([tmp_path / "cifar100-inception"], tmp_path / "run", dataset=f"npz:{tmp_path / 'data.npz'}")
         trials = mf.open(tmp_path / "run").trials

@@ -63,7 +63,7 @@ def test_run_json_says_no_directory_and_the_data_are_found_here(data: Path, tmp_
 def test_on_another_machine_the_data_are_named(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = run(data, tmp_path / "run")
     shutil.rmtree(tmp_path / "cache")
-    with pytest.raises(InputError, match=r"npz:data\.npz.*name them with --dataset"):
+    with pytest.raises(InputError, match=r"npz:data\.npz.*name them with `dataset`"):
         mf.open(made.path).dataset()
     assert mf.open(made.path).dataset(f"npz:{data}").n_train == 20
     monkeypatch.chdir(data.parent)
@@ -73,7 +73,7 @@ def test_on_another_machine_the_data_are_named(data: Path, tmp_path: Path, monke
 def test_data_that_moved_are_found_after_a_resume(data: Path, tmp_path: Path) -> None:
     made = run(data, tmp_path / "run")
     data = data.rename(tmp_path / "data.npz")
-    with pytest.raises(InputError, match="--dataset"):
+    with pytest.raises(InputError, match="`dataset`"):
         mf.open(made.path).dataset()
     run(data, tmp_path / "run", trials=6)
     assert mf.open(made.path).dataset().n_train == 20

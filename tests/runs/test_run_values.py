@@ -90,13 +90,13 @@ def test_values_of_other_designs_are_refused(runs: dict[str, mf.Run], tmp_path: 
         mf.values(runs["fixed"])
     with pytest.raises(InputError, match=r"uniform design, and .* has the design bernoulli with keep 0.5, 0.7;"):
         mf.values(runs["bernoulli"], "shapley")
-    with pytest.raises(InputError, match="has the design uniform; ask for --kind shapley"):
+    with pytest.raises(InputError, match="has the design uniform; ask for `kind='shapley'`"):
         mf.values(runs["uniform"])
     with pytest.raises(InputError, match="'banzhaf' or 'shapley'"):
         mf.values(runs["fixed"], "loo")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="no use for 'empty'"):
+    with pytest.raises(InputError, match="no use for `empty`"):
         mf.values(runs["bernoulli"], empty=0.1)
-    with pytest.raises(InputError, match="leave out 'empty'"):
+    with pytest.raises(InputError, match="leave out `empty`"):
         mf.values(runs["uniform:5"], "shapley", empty=0.1)
     with pytest.raises(InputError, match=r"shape \(trials, n_test\)"):
         mf.values(runs["bernoulli"], outcome=np.zeros((3, 30)))

@@ -104,15 +104,15 @@ def _chosen_keep(kinds: Sequence[Kind], keep: float | None) -> float | None:
             return choices[0]
         if not choices:
             raise InputError("The plan has no kind of trial; give at least one.")
-        raise InputError(f"This run has trials of several keep fractions ({shown}); choose one with --keep.")
+        raise InputError(f"This run has trials of several keep fractions ({shown}); choose one with `keep`.")
     for choice in choices:
         if choice is not None and math.isclose(choice, keep, rel_tol=1e-9):
             return choice
     if choices == [None]:
         raise InputError(
-            f"This run's masks have no keep fraction, so keep {keep:g} cannot be chosen; leave out --keep."
+            f"This run's masks have no keep fraction, so keep {keep:g} cannot be chosen; leave out `keep`."
         )
-    raise InputError(f"This run has no trials with keep {keep:g}; choose one of {shown} with --keep.")
+    raise InputError(f"This run has no trials with keep {keep:g}; choose one of {shown} with `keep`.")
 
 
 def _of_kind(trials: Trials, kind: int) -> Trials:

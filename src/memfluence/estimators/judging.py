@@ -121,7 +121,7 @@ def judge_scores(
     _ranks(np.zeros((1, 1)))  # loads SciPy before memory is asked about
     at_once = TESTS_AT_ONCE * (6 * len(trials) + 24 * (len(first) + trials.n_train))
     needed = 8 * (2 * len(first) * trials.n_train + at_once)
-    Memory.of(memory).check(needed, "judging some test examples at a time", "fewer trials (--trials)")
+    Memory.of(memory).check(needed, "judging some test examples at a time", "fewer `trials`")
     mask = kept_examples(trials.select(first))  # (masks, n_train)
     _check(outcome, (len(trials), tests), "outcomes")
     for name, score in scores.items():

@@ -4,7 +4,7 @@ The cap counts everything that the process holds (the interpreter, libraries, th
 cap less what is resident when it is asked for. What does not fit is an error that says what would.
 
 Not asked about: libraries, which are loaded when they are first needed (Numba, SciPy and scikit-learn make up to 250 MB
-of a process) and counted from then on, and a table while it is written to a file (`--out`), a few times its size.
+of a process) and counted from then on, and a table while it is written to a file, a few times its size.
 """
 
 import re
@@ -24,9 +24,9 @@ def bytes_of(given: "str | int | None") -> int | None:
         return None
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)(b?)\s*", str(given).lower())
     if not found or found[2] not in _UNITS or isinstance(given, bool) or float(found[1]) <= 0:
-        raise InputError(f"The 'memory' parameter must be a size such as 2GB or 500MB. Got {given!r} instead.")
+        raise InputError(f"The `memory` parameter must be a size such as 2GB or 500MB. Got {given!r} instead.")
     if isinstance(given, str) and not found[2] and not found[3]:
-        raise InputError(f"The 'memory' parameter needs a unit, such as {found[1]}GB or 500MB. Got {given!r} instead.")
+        raise InputError(f"The `memory` parameter needs a unit, such as {found[1]}GB or 500MB. Got {given!r} instead.")
     return int(float(found[1]) * _UNITS[found[2]])
 
 
@@ -50,7 +50,7 @@ class Memory:
             enough = HEADROOM * (_resident() + needed)
             raise InputError(
                 f"With {_shown(_resident())} in use, {what} ({_shown(needed)}) would go beyond the memory of"
-                f" {_shown(self.limit)}; allow at least {_shown(enough)} (--memory), or choose {instead}."
+                f" {_shown(self.limit)}; allow at least {_shown(enough)} (`memory`), or choose {instead}."
             )
 
     def check_column(self, trials: int, examples: int) -> None:

@@ -64,7 +64,7 @@ def shapley_values(trials: Trials, utility: Any, *, smallest: int = 1, empty: fl
     worth, n = checked_utility(trials, utility), trials.n_train
     if empty is not None and smallest != 1:
         raise InputError(
-            f"The empty subset says nothing where the smallest has {smallest} examples; leave out 'empty'."
+            f"The empty subset says nothing where the smallest has {smallest} examples; leave out `empty`."
         )
     sizes = subset_sizes(trials)  # (trials,)
     if len(trials) and (sizes.min() < smallest or smallest < 1):

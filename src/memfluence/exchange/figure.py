@@ -56,7 +56,7 @@ def comparison_figure(found: Comparison) -> "Figure":
         published = found.published
         drawers.append(lambda axes: _ranks(axes, published))
     if not drawers:
-        raise InputError("These two have nothing in common that could be drawn; leave out --out.")
+        raise InputError("These two have nothing in common that could be drawn; leave out `out`.")
     columns = len(drawers) if len(drawers) < 4 else -(-len(drawers) // 2)
     rows = -(-len(drawers) // columns)
     figure, axes = panels(" and ".join(names), columns * (PANEL + 0.5), rows * PANEL + 0.25, rows, columns)

@@ -94,7 +94,7 @@ def _with_labels(file: TrialsFile, labels: Labels | None) -> TrialsFile:
     if labels is None:
         if file.train_labels is None:
             raise InputError(
-                f"{file.source} has no labels; say which data it is about with --dataset (cifar100:DIR, npz:FILE, ...)."
+                f"{file.source} has no labels; say which data it is about with `dataset` (cifar100:DIR, npz:FILE, ...)."
             )
         return file
     for split, there, given in (
@@ -221,12 +221,12 @@ def _check_joins(
     if plan_there != plan_here:
         raise RunMismatchError(
             f"{existing.path} has the plan {plan_there or 'unknown'}, the file {plan_here or 'unknown'};"
-            " trials of different plans are not joined. Choose another --out."
+            " trials of different plans are not joined. Choose another `out`."
         )
     if there.learner != info.learner and info.learner is not None:
-        raise RunMismatchError(f"{existing.path} was made by another learner than the file; choose another --out.")
+        raise RunMismatchError(f"{existing.path} was made by another learner than the file; choose another `out`.")
     if described and (_sizes(there), there.repeats) != (_sizes(info), info.repeats):
-        raise RunMismatchError(f"{existing.path} has other kinds of trial than the file; choose another --out.")
+        raise RunMismatchError(f"{existing.path} has other kinds of trial than the file; choose another `out`.")
     if there.record != info.record:
         raise RunMismatchError(
             f"{existing.path} records {list(there.record)} beside correctness, the file {list(info.record)}."
@@ -260,7 +260,7 @@ def _check_rows(files: Sequence[TrialsFile], info: RunInfo, out: Location) -> No
             if kind.subset_size is not None and len(wrong):
                 raise RunMismatchError(
                     f"{file.source} has trials of {wrong[0]} kept examples, {out} of {kind.subset_size};"
-                    " choose another --out."
+                    " choose another `out`."
                 )
         for name in EXTRA_COLUMNS["prediction"]:
             if name in file.extras and int(file.extras[name].max()) > n_classes:

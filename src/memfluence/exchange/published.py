@@ -262,7 +262,7 @@ def export_published(
         codes = run.label_codes
         estimates = run.influence_estimates(keep, memory=memory)
         size = 8 * sum(len(train) * len(test) for _, train, test in class_members(*codes))
-        estimates.memory.check(2 * size, "the influence of all classes", "--pairs")
+        estimates.memory.check(2 * size, "the influence of all classes", "`pairs=True`")
         arrays = {
             "tr_mem": run.estimate_memorization(keep).value,
             "tr_labels": run.classes[codes[0]],

@@ -176,7 +176,7 @@ class Run:
         name = str(self.info.dataset["name"])
         if name == "arrays" or name.startswith("labels of "):
             raise InputError(
-                f"{self.path} does not say where its data are; name them with --dataset (such as npz:FILE)."
+                f"{self.path} does not say where its data are; name them with `dataset` (such as npz:FILE)."
             )
         if remembered := known_data(str(self.info.dataset["fingerprint"])):
             with suppress(DatasetError):  # moved since
@@ -185,7 +185,7 @@ class Run:
             return load(name)
         except DatasetError as error:
             raise InputError(
-                f"The data of {self.path} ({name}) are not where they were; name them with --dataset. {error}"
+                f"The data of {self.path} ({name}) are not where they were; name them with `dataset`. {error}"
             ) from error
 
     def status(self) -> dict[str, Any]:
@@ -262,10 +262,10 @@ class Run:
         if device != "cpu" and (top_k is None or per != "test" or not isinstance(estimates, Influence)):
             raise InputError(f"The device {device!r} serves top_k per test example of 'correct'; leave it out.")
         if per not in ("test", "train"):
-            raise InputError(f"The 'per' parameter must be 'test' or 'train'. Got {per!r} instead.")
+            raise InputError(f"The `per` parameter must be 'test' or 'train'. Got {per!r} instead.")
         if top_k is not None:
             if isinstance(top_k, bool) or not hasattr(top_k, "__index__") or top_k < 1:
-                raise InputError(f"The 'top_k' parameter must be an integer >= 1. Got {top_k!r} instead.")
+                raise InputError(f"The `top_k` parameter must be an integer >= 1. Got {top_k!r} instead.")
             if same_class or (per == "test" and train is not None):
                 raise InputError("top_k looks at all training examples; leave out train and same_class.")
             if per == "train" and test is not None:

@@ -90,7 +90,7 @@ def value_table(
 ) -> Table:
     """The table of `values`; its note `target` says what they estimate."""
     if kind not in ("banzhaf", "shapley"):
-        raise InputError(f"The 'kind' of value must be 'banzhaf' or 'shapley'. Got {kind!r} instead.")
+        raise InputError(f"The `kind` of value must be 'banzhaf' or 'shapley'. Got {kind!r} instead.")
     plan = run.info.plan or {}
     grouped = "groups" in (plan.get("options") or {})
     drawn, others, who = run.trials, "others", _who(run)
@@ -100,13 +100,15 @@ def value_table(
         who = {"group": np.array(names), "size": np.bincount(codes, minlength=len(names))}
     if kind == "banzhaf":
         if plan.get("design") != "bernoulli" or 0.5 not in plan.get("keep", ()):
-            gives_shapley = plan.get("design") == "uniform"
+            instead = "make a run with `design='bernoulli'` and `keep=0.5`"
+            if plan.get("design") == "uniform":
+                instead = "ask for `kind='shapley'`"
             raise InputError(
-                f"Banzhaf values need trials of the bernoulli design with keep 0.5, and {run.path} has {_design(run)};"
-                f" {'ask for --kind shapley' if gives_shapley else 'make a run with --design bernoulli --keep 0.5'}."
+                "Banzhaf values need trials of the bernoulli design with keep 0.5, and"
+                f" {run.path} has {_design(run)}; {instead}."
             )
         if empty is not None:
-            raise InputError("Banzhaf values have no use for 'empty'; leave it out.")
+            raise InputError("Banzhaf values have no use for `empty`; leave it out.")
         trials = arms(drawn, run.info.kinds, 0.5).in_trials
         found = banzhaf_values(trials, mean_utility(trials, _outcomes(run, trials, outcome), test))
         target = f"Banzhaf value: mean contribution to a subset of the {others}, all equally likely"
@@ -114,7 +116,7 @@ def value_table(
         if plan.get("design") != "uniform":
             raise InputError(
                 f"Shapley values need trials of the uniform design, and {run.path} has {_design(run)};"
-                " make a run with --design uniform."
+                " make a run with `design='uniform'`."
             )
         trials, smallest = drawn, int(plan["options"]["smallest"])
         if empty is None and smallest == 1 and isinstance(outcome, str) and outcome == "correct":
@@ -279,7 +281,7 @@ def finest_outcome(run: "Run") -> str:
 
 def _finest_outcomes(run: "Run", trials: Trials, outcome: Outcome | None, test: np.ndarray) -> np.ndarray:
     """Outcomes (trials, tests) of some of the run's trials and test examples, the finest where none is named."""
-    run.memory.check(8 * len(trials) * len(test), "the outcomes of these test examples", "fewer of them (--test)")
+    run.memory.check(8 * len(trials) * len(test), "the outcomes of these test examples", "fewer of them (`test`)")
     found = _outcomes(run, trials, finest_outcome(run) if outcome is None else outcome)
     return unpack(trials.test_correct, trials.n_test)[:, test] if found is None else found[:, test]
 
@@ -301,7 +303,9 @@ def outcomes(run: "Run", split: str, outcome: Outcome, memory: Memory | None = N
                 " choose 'margin', or 'correct' with the estimator 'adjusted'."
             )
         if outcome not in ("margin", "logit"):
-            raise InputError(f"The 'outcome' must be correct, margin, logit or an array. Got {outcome!r} instead.")
+            raise InputError(
+                f"The `outcome` parameter must be correct, margin, logit or an array. Got {outcome!r} instead."
+            )
         return run.recorded(f"{split}_{outcome}", memory=memory)
     found, shape = np.asarray(outcome), (len(run.trials), run.info.n_train if split == "train" else run.info.n_test)
     if found.shape != shape:
@@ -316,7 +320,9 @@ def check_estimator(run: "Run", estimator: str) -> None:
             " choose 'adjusted'."
         )
     if estimator not in ESTIMATORS:
-        raise InputError(f"The 'estimator' must be one of {', '.join(ESTIMATORS)}. Got {estimator!r} instead.")
+        raise InputError(
+            f"The `estimator` parameter must be one of {', '.join(ESTIMATORS)}. Got {estimator!r} instead."
+        )
     if estimator == "adjusted" and "groups" in (run.info.plan or {}).get("options", {}):
         raise InputError(
             "The adjusted estimator needs examples that are kept independently of each other, but this run's are in"
