@@ -87,7 +87,7 @@ def npz_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
 
 
 def is_npy(path: Path) -> bool:
-    """Whether the file begins as a single .npy array does."""
+    """True if the file begins as a single .npy array does."""
     try:
         with path.open("rb") as stream:
             return stream.read(len(_MAGIC)) == _MAGIC

@@ -1,4 +1,4 @@
-"""What travels between the rooms: the plan, a trial, its outcome, and many outcomes at once.
+"""Records that travel between the rooms: the plan, a trial, its outcome, and many outcomes at once.
 
 Notation, here and everywhere: `n_train`, `n_test`, `trials`, `subset_size`, `mask` (trials, n_train); `keep` is
 only ever the fraction, and subset_size = round(keep * n_train).
@@ -110,7 +110,7 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What one trained model got right. `extras` holds the optional columns of `EXTRA_COLUMNS`."""
+    """Everything that one trained model got right. `extras` holds the optional columns of `EXTRA_COLUMNS`."""
 
     trial: int
     kind: int
@@ -146,7 +146,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class PartWay:
-    """How far a trial is that is still in training. Shown, never stored."""
+    """The progress of a trial that is still in training. It is shown, never stored."""
 
     trial: int
     fraction: float

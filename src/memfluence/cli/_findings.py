@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from memfluence.findings import Variance
     from memfluence.findings.membership import Roc, Share
     from memfluence.findings.stability import Stability
-    from memfluence.runs import Run
+    from memfluence.runs import Run, Table
 
 _SHOWN = 10  # rows that a person sees; --json and --out give all
 
@@ -60,7 +60,7 @@ def pairs(
     address: AddressOption = None,
 ) -> Said:
     """Memorized training examples and the test examples that each of them carries."""
-    from memfluence.runs import Table, open_run
+    from memfluence.runs import open_run
 
     if fdr is None and (by or null):
         raise InputError("--by and --null belong to --fdr; give a false discovery rate, such as --fdr 0.1.")
@@ -86,9 +86,7 @@ def pairs(
         spread = opened.pair_stability(mem, 0.15 if infl is None else infl, **options)
         summary |= asdict(spread)
         lines.append(_said(spread))
-    found = Table(columns)
-    if out is not None:
-        found.write(out)
+    found = _written(columns, out)
     yield {"summary": summary, "pairs": found.rows()}
     say(*lines)
     if not len(found):
@@ -103,7 +101,7 @@ def pairs(
 
 @contextmanager
 def _scan(engine: str | None, address: str | None, device: str) -> Iterator[dict[str, Any]]:
-    """Where pairs are looked for: on the device here, or on such devices of a cluster."""
+    """The options of `find_pairs` that say where it looks: on the device here, or on such devices of a cluster."""
     if engine is None:
         yield {"device": device}
         return
@@ -220,17 +218,12 @@ def mislabels(
 
     With predictions recorded (run --record prediction) also the label that held-out models agree on.
     """
-    from memfluence.runs import Table
+    from memfluence.report import mislabels_figure
 
     found = run.find_mislabels(keep)
     if images is not None:
-        from memfluence.report import mislabels_figure
-
         mislabels_figure(run, run.dataset(data), found, images, top)
-    listed = Table(found.columns(run.classes))
-    if out is not None:
-        listed.write(out)
-    listed = listed.take(slice(top))
+    listed = _written(found.columns(run.classes), out).take(slice(top))
     yield {"trials": len(run.trials), "mislabels": listed.rows()}
     titles = {"index": "index", "label": "label"}
     if found.agreement is None:
@@ -254,17 +247,12 @@ def duplicates(
     keep: KeepOption = None,
 ) -> Said:
     """Training and test examples that are likely near-duplicates: very high influence, the surest first."""
-    from memfluence.runs import Table
+    from memfluence.report import duplicates_figure
 
     found = run.find_duplicates(infl, mem, same_class=not any_class, keep=keep)
     if images is not None:
-        from memfluence.report import duplicates_figure
-
         duplicates_figure(run, run.dataset(data), found, images, top)
-    listed = Table(found.columns(run.classes))
-    if out is not None:
-        listed.write(out)
-    listed = listed.take(slice(top))
+    listed = _written(found.columns(run.classes), out).take(slice(top))
     summary = {"pairs": len(found), "expected_by_chance": found.expected_by_chance, "trials": len(run.trials)}
     yield {"summary": summary, "duplicates": listed.rows()}
     say(
@@ -290,15 +278,11 @@ def attack(
 
     Each trial is attacked with the others as shadow models. The run must have been made with --record logit.
     """
-    from memfluence.runs import Table
+    from memfluence.report import attack_figure
 
     found = run.attack(keep, variance=cast("Variance", variance))
-    of_examples = Table(found.columns(run.labels[0]))
-    if out is not None:
-        of_examples.write(out)
+    of_examples = _written(found.columns(run.labels[0]), out)
     if figure is not None:
-        from memfluence.report import attack_figure
-
         attack_figure(run, found, figure)
     variants = {name: _roc_json(roc) for name, roc in (("online", found.online), ("offline", found.offline))}
     about = {"targets": found.targets, "shadows": found.shadows, "variance": found.variance}
@@ -336,13 +320,10 @@ def groups(
     keep: KeepOption = None,
 ) -> Said:
     """Memorization of each group, and what it adds to the test accuracy; for runs made with --groups."""
-    from memfluence.runs import Table
     from memfluence.runs.values import group_influence_table
 
     found = run.find_groups(keep)
-    listed = Table(found.columns())
-    if out is not None:
-        listed.write(out)
+    listed = _written(found.columns(), out)
     if influence is not None:
         group_influence_table(run, keep).write(influence)
     yield {"trials": len(run.trials), "relative": found.relative, "groups": listed.rows()}
@@ -358,6 +339,16 @@ def groups(
         )
     for file in (out, influence):
         say_where(file)
+
+
+def _written(columns: dict[str, Any], out: Path | None) -> "Table":
+    """The columns as a table, which is written to a file if one is given."""
+    from memfluence.runs import Table
+
+    found = Table(columns)
+    if out is not None:
+        found.write(out)
+    return found
 
 
 def _roc_json(roc: "Roc") -> dict[str, Any]:

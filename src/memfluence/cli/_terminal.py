@@ -53,7 +53,7 @@ def as_options(message: str, flags: Mapping[str, str] = {}) -> str:
 
 
 def _typed(flag: str, written: str | None) -> str:
-    """What follows an option for a value as Python writes it."""
+    """The value as it is typed after an option, from the value as Python writes it."""
     if written is None:
         return ""
     try:

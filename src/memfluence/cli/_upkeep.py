@@ -61,7 +61,7 @@ def verify(
 
 
 def _first(lines: list[str]) -> list[str]:
-    """As many as people read; a large run may have a fault in every trial."""
+    """The first lines, as many as people read; a large run may have a fault in every trial."""
     more = len(lines) - _SHOWN
     return [*lines[:_SHOWN], *([f"... and {more} more; --json has them all."] if more > 0 else [])]
 

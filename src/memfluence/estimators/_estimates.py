@@ -78,7 +78,7 @@ class Estimates(ABC):
         return False
 
     def _can_reach(self, train: np.ndarray, test: np.ndarray, threshold: float) -> np.ndarray:
-        """Those of the test examples that may reach the threshold with one of the training examples."""
+        """The test examples that may reach the threshold with one of the training examples."""
         return test
 
     def block(self, train: Any = None, test: Any = None, *, dtype: Any = np.float64, out: Any = None) -> np.ndarray:

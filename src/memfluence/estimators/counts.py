@@ -27,9 +27,7 @@ if TYPE_CHECKING:
 
 Method = Literal["auto", "matmul", "popcount", "minority"]
 Order = Literal["test", "train", "either"]  # which examples' tiles come on one thread, one after the other
-UseCounts = Callable[
-    [Sequence[np.ndarray], slice, slice], None
-]  # a tile's counts, rows and columns
+UseCounts = Callable[[Sequence[np.ndarray], slice, slice], None]  # a tile's counts, rows and columns
 
 # Tiles of the matrix product, 16 to 32 MB each in float32.
 TRIALS_AT_ONCE = 4096

@@ -130,7 +130,7 @@ def _paths(
 
 
 def _correlations(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Of columns, (models,); NaN where one does not vary."""
+    """Pearson's correlation of each pair of columns, (models,); NaN where one does not vary."""
     first, second = first - first.mean(axis=0), second - second.mean(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         norms = np.sqrt((first**2).sum(axis=0) * (second**2).sum(axis=0))

@@ -142,7 +142,7 @@ class RealInfluence(Estimates):
 
 
 def _mean_and_variance(sums: np.ndarray, squares: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """From sums about a centre: the mean, and the unbiased variance."""
+    """The mean and the unbiased variance, from sums about a centre."""
     with np.errstate(invalid="ignore", divide="ignore"):  # an empty arm has no mean, a single trial no variance
         mean = sums / counts
         variance = np.where(counts > 1, (squares - sums * mean) / (counts - 1), np.nan)

@@ -131,7 +131,7 @@ def _operand(given: Run | Path | str) -> Side:
 
 
 def _selected(side: Side, first: Side, asked: _Asked) -> Side:
-    """Of a list of pairs those at or above the thresholds and, beside a run, those of one class, as the run's are."""
+    """The side with its pairs cut at the thresholds and, beside a run, to pairs of one class as the run's are."""
     if isinstance(side, Run) or side.train_index is None or side.test_index is None or side.influence is None:
         return side
     lowest = float(side.influence.min(initial=1.0))

@@ -153,7 +153,7 @@ def _info_for(files: Sequence[TrialsFile], labels: Labels | None) -> tuple[RunIn
 
 
 def _difference(file: TrialsFile, first: TrialsFile) -> str | None:
-    """In what the two files differ that one run cannot have both of."""
+    """The name of what differs between two files and must be the same in one run; None if nothing does."""
     for split in ("train_labels", "test_labels"):
         there, here = getattr(first, split), getattr(file, split)
         if there is not here and not np.array_equal(there, here):

@@ -92,7 +92,7 @@ def _of_pairs(columns: Mapping[str, np.ndarray], path: Path) -> Published:
 
 
 def _of_scores(columns: Mapping[str, np.ndarray], path: Path) -> Published:
-    """In the order of the examples, whatever the order of the rows."""
+    """The scores in the order of the examples, whatever the order of the rows."""
     index = columns["index"].astype(np.int64)
     order = np.argsort(index, kind="stable")
     if not np.array_equal(index[order], np.arange(len(index))):
