@@ -5,7 +5,6 @@ Importing this room imports neither torch nor scikit-learn; a learner does, when
 
 from memfluence.learners.estimator import EstimatorLearner
 from memfluence.learners.function import FunctionLearner
-from memfluence.learners.identity import up_to_date
 from memfluence.learners.mlp import MLP
 from memfluence.learners.protocol import (
     Checkpoints,
@@ -14,7 +13,7 @@ from memfluence.learners.protocol import (
     Representing,
     Resumable,
 )
-from memfluence.learners.resolve import BUILTIN, described, represent, resolve
+from memfluence.learners.resolve import BUILTIN, described, represent, resolve, up_to_date
 
 __all__ = [
     "BUILTIN",

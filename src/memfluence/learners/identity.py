@@ -9,29 +9,24 @@ Identified are
 - modules of the user's: by a digest of their file; installed code: by its name.
 
 All else is named under "not_identified". The JSON is the same in every process of one version of Python: it holds no
-address, and the order of a set makes no difference.
+address, and it does not depend on the order of a set.
 """
 
 import dis
 import functools
 import hashlib
 import importlib.util
-import json
 import os
 import sys
-import types
-import warnings
 from argparse import Namespace
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from functools import reduce
 from pathlib import Path, PurePath
-from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from types import BuiltinMethodType, CellType, CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from memfluence.errors import MemfluenceWarning
-from memfluence.learners.protocol import Learner
 from memfluence.records import canonical_json, digest
 
 FILE_MODULE_PREFIX = "memfluence_learner_"  # of modules that `resolve` loads from a file
@@ -50,10 +45,10 @@ _CONTAINERS: tuple[Any, ...] = (dict, list, tuple, set, frozenset, str, int, flo
 
 
 def identity(name: str, value: Any, covered: str | None = None) -> dict[str, Any]:
-    """`name` -> JSON that differs where `value` differs; and "not_identified" -> what it does not see, if anything.
+    """`name` -> JSON that differs where `value` differs; "not_identified" -> the parts that it does not see, if any.
 
-    "identity" -> 2 where the first version of this module wrote something else: see `up_to_date`.
-    `covered` is a module whose source is identified elsewhere: its functions and classes stand for their names.
+    "identity" -> 2 where the first version of this module wrote something else. `covered` is a module whose source is
+    identified elsewhere: its functions and classes are identified by their names.
     """
     walk = _Walk(covered)
     found = {name: walk.of(value, "")}
@@ -62,42 +57,11 @@ def identity(name: str, value: Any, covered: str | None = None) -> dict[str, Any
     return found | {"identity": _VERSION} if walk.is_new else found
 
 
-def up_to_date(learner: Learner) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
-    """A function that gives an older description of the learner as this version writes it, so that old runs go on.
+def may_be_the_same(before: Any, now: Any, common_only: bool = False) -> bool:
+    """Whether JSON of the first version and of this one agree in all that both say.
 
-    A learner may have `described_before`: parts of its description that came later, each with what was meant while
-    nothing was said. And an identity of the first version is compared with one of this version in what both tell.
+    A digest stands for a long part, so digests of two versions cannot be compared.
     """
-
-    def changed(before: Mapping[str, Any]) -> Mapping[str, Any]:
-        found = _completed(before, getattr(learner, "described_before", {}))
-        now: dict[str, Any] = json.loads(canonical_json(learner.describe()))
-        if "identity" in found or "identity" not in now or not _may_be_the_same(found, now):
-            return found
-        warnings.warn(
-            f"the run was begun by an older memfluence, which looked at other parts of {learner.name}; what both"
-            " versions tell of it is the same, so the run goes on.",
-            MemfluenceWarning,
-            stacklevel=2,
-        )
-        return now
-
-    return changed
-
-
-def _completed(description: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    """The description with what it lacks, within the parts that it has."""
-    found = dict(description)
-    for name, value in before.items():
-        if not isinstance(value, Mapping):
-            found.setdefault(name, value)
-        elif isinstance(found.get(name), Mapping):
-            found[name] = _completed(found[name], value)
-    return found
-
-
-def _may_be_the_same(before: Any, now: Any, common_only: bool = False) -> bool:
-    """Whether JSON of the first version and of this one agree in all that both tell; digests of long parts do not."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         if "type" in now or "again" in {*before, *now} or ("digest" in before and "digest" in now):
             return True
@@ -106,9 +70,9 @@ def _may_be_the_same(before: Any, now: Any, common_only: bool = False) -> bool:
         if not common_only and not before.keys() ^ now.keys() <= _OF_ONE_VERSION:
             return False
         both = (before.keys() & now.keys()) - {"not_identified"}
-        return all(_may_be_the_same(before[name], now[name], name == "globals") for name in both)
+        return all(may_be_the_same(before[name], now[name], name == "globals") for name in both)
     if isinstance(before, list) and isinstance(now, list):
-        return len(before) == len(now) and all(map(_may_be_the_same, before, now))
+        return len(before) == len(now) and all(map(may_be_the_same, before, now))
     return bool(before == now)
 
 
@@ -140,12 +104,12 @@ class _Walk:
             return self._unknown(value, path)
         self._above.append(id(value))
         try:
-            found = self._plain(value, path)
+            found = self._described(value, path)
         finally:
             self._above.pop()
         return {"digest": digest(found)} if self._above and len(canonical_json(found)) > _LONGEST else found
 
-    def _plain(self, value: Any, path: str) -> Any:
+    def _described(self, value: Any, path: str) -> Any:
         kind = type(value)
         if kind is str:
             return value
@@ -202,7 +166,7 @@ class _Walk:
             return self._function(value, path) if isinstance(value, FunctionType) else self._class(value, path)
         if isinstance(value, MethodType):
             return {"method": self.of(value.__func__, path), "self": self.of(value.__self__, _join(path, "self"))}
-        if isinstance(value, types.BuiltinMethodType):  # and functions of C, whose "self" is their module
+        if isinstance(value, BuiltinMethodType):  # and functions of C, whose "self" is their module
             return self._new({"code": _qualified_name(value), "self": self.of(value.__self__, _join(path, "self"))})
         if isinstance(value, functools.partial):
             return {"partial": [self.of(part, path) for part in (value.func, value.args, value.keywords)]}
@@ -224,7 +188,7 @@ class _Walk:
             return found
         code, namespace = function.__code__, function.__globals__
         loaded, assigned, imported = _reach(code)
-        cells = {name: cell for name, cell in zip(code.co_freevars, function.__closure__ or ()) if _is_set(cell)}
+        cells = {name: cell for name, cell in zip(code.co_freevars, function.__closure__ or ()) if cell != CellType()}
         positional = function.__defaults__ or ()
         names = code.co_varnames[code.co_argcount - len(positional) : code.co_argcount]
         parts = {
@@ -254,11 +218,12 @@ class _Walk:
             spec = importlib.util.find_spec(full.partition(".")[0])
         except Exception:  # importing it will raise as well, and say why
             return None
-        place = spec and (spec.origin or next(iter(spec.submodule_search_locations or ()), ""))
-        if spec is None or place in (None, "built-in", "frozen") or _is_installed_file(str(place)):
+        if spec is None:
             return None
-        whole = spec.submodule_search_locations is None  # of a package it is not said which files are used
-        return self._module(full, spec.origin if whole else None, _join(path, f"import {full}"))
+        folders = spec.submodule_search_locations  # of a package, of which it is not said which files are used
+        if _is_installed_file(spec.origin or next(iter(folders or ()), "built-in")):
+            return None
+        return self._module(full, None if folders else spec.origin, _join(path, f"import {full}"))
 
     def _class(self, value: type, path: str) -> Any:
         found: dict[str, Any] = {"class": _qualified_name(value)}
@@ -324,7 +289,7 @@ def _is_installed(module: str) -> bool:
 def _is_installed_file(file: str) -> bool:
     path = Path(file)
     roots = any(path.is_relative_to(root) for root in _INSTALLED_ROOTS)
-    return roots or file.startswith("<frozen ") or not _INSTALLED_FOLDERS.isdisjoint(path.parts)
+    return roots or file.startswith(("built-in", "frozen", "<frozen ")) or not _INSTALLED_FOLDERS.isdisjoint(path.parts)
 
 
 def _is_known_by_name(value: Any) -> bool:
@@ -345,15 +310,16 @@ def _wrapped_by(value: Any) -> Any:
 
     What torch.compile makes holds settings of this machine, which change nothing but speed.
     """
-    if isinstance(value, functools.cached_property):
-        return value.func
     if type(value).__name__ == "OptimizedModule":
         return getattr(value, "_orig_mod", None)
-    of_installed = _is_installed_file(value.__code__.co_filename) if isinstance(value, FunctionType) else None
-    if not (_is_installed(type(value).__module__) if of_installed is None else of_installed):
-        return None
+    if isinstance(value, functools.cached_property):
+        return value.func
+    if isinstance(value, FunctionType):
+        installed = _is_installed_file(value.__code__.co_filename)
+    else:
+        installed = _is_installed(type(value).__module__)
     try:
-        inner = getattr(value, "_torchdynamo_orig_callable", None) or value.__wrapped__
+        inner = getattr(value, "_torchdynamo_orig_callable", None) or value.__wrapped__ if installed else None
     except Exception:  # it wraps nothing; objects that stand for others may raise anything
         return None
     return inner if callable(inner) else None
@@ -366,32 +332,29 @@ def _is_written(name: str, member: Any) -> bool:
     return (method or not special) and not name.startswith("_abc_")
 
 
-def _is_set(cell: types.CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True
+def _all_code(code: CodeType) -> Iterator[CodeType]:
+    """The code, and that of the functions and classes defined in it."""
+    yield code
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _all_code(inner)
 
 
 def _reach(code: CodeType) -> tuple[set[str], set[str], set[str]]:
     """The globals that code uses, the outer variables that it sets itself, and the modules that it imports."""
-    loaded, assigned, imported = found = set[str](), set[str](), set[str]()
-    steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
-    for k, step in enumerate(steps):
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"):
-            loaded.add(step.argval)
-        elif step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL") or (
-            step.opname in ("STORE_DEREF", "DELETE_DEREF") and step.argval in code.co_freevars
-        ):
-            assigned.add(step.argval)
-        elif step.opname == "IMPORT_NAME":  # after its level and the names wanted from it
-            imported.add("." * steps[k - 2].argval + step.argval)
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            for names, further in zip(found, _reach(inner)):
-                names |= further
-    return found
+    loaded, assigned, imported = set[str](), set[str](), set[str]()
+    for part in _all_code(code):
+        steps = [step for step in dis.get_instructions(part) if step.opname != "EXTENDED_ARG"]
+        for k, step in enumerate(steps):
+            if step.opname in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"):
+                loaded.add(step.argval)
+            elif step.opname in ("STORE_GLOBAL", "DELETE_GLOBAL") or (
+                step.opname in ("STORE_DEREF", "DELETE_DEREF") and step.argval in part.co_freevars
+            ):
+                assigned.add(step.argval)
+            elif step.opname == "IMPORT_NAME":  # after its level and the names wanted from it
+                imported.add("." * steps[k - 2].argval + step.argval)
+    return loaded, assigned, imported
 
 
 def _text(constant: Any) -> str:

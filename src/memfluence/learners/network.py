@@ -87,6 +87,7 @@ class Network:
     group: int = 1
     # Trainers, not handed on by `dataclasses.replace`: one of another recipe must not be found here.
     _trainers: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _watched: tuple[Any, Any] = field(default=(None, None), init=False, repr=False, compare=False)  # see `resuming`
 
     def __post_init__(self) -> None:
         if not is_integer(self.group, 1):
@@ -116,34 +117,26 @@ class Network:
     def train(
         self, dataset: Dataset, trials: Sequence[Trial], *, record: Collection[str], device: str
     ) -> Iterator[Outcome | Failure]:
-        return self._train(dataset, trials, record, device)
-
-    def resuming(self, checkpoints: Checkpoints | None, report: Callable[[PartWay], None]) -> Learner:
-        return _ResumingNetwork(self, checkpoints, report)
-
-    def _train(
-        self,
-        dataset: Dataset,
-        trials: Sequence[Trial],
-        record: Collection[str],
-        device: str,
-        checkpoints: Checkpoints | None = None,
-        report: Callable[[PartWay], None] | None = None,
-    ) -> Iterator[Outcome | Failure]:
-        """`train`, which goes on from checkpoints and says how far it is."""
         from memfluence.learners.nets.device import kernels, one_thread, torch_device
         from memfluence.learners.nets.watch import Watch
 
         chosen = torch_device(device)
 
         def outcome(trial: Trial) -> Outcome:
-            return self._outcome(dataset, trial, record, chosen, Watch(trial.number, checkpoints, report))
+            return self._outcome(dataset, trial, record, chosen, Watch(trial.number, *self._watched))
 
         with one_thread(), kernels(self.recipe.deterministic):
             if self.group > 1 and len(trials) > 1:  # small models, which have no need of checkpoints
                 yield from self._group_results(dataset, trials, record, chosen)
             else:
                 yield from one_by_one(trials, outcome)
+
+    def resuming(self, checkpoints: Checkpoints | None, report: Callable[[PartWay], None]) -> Learner:
+        """The same network, with the same trainers; sent to another process it is the plain network again."""
+        found = replace(self)
+        object.__setattr__(found, "_trainers", self._trainers)
+        object.__setattr__(found, "_watched", (checkpoints, report))
+        return found
 
     def _group_results(
         self, dataset: Dataset, trials: Sequence[Trial], record: Collection[str], device: "torch.device"
@@ -243,24 +236,13 @@ class Network:
 
     def represent(self, dataset: Dataset, trial: Trial, *, device: str) -> Representation:
         """What the last linear layer of the trial's network is given, without augmentation."""
-        return self._represent(dataset, trial, device)
-
-    def _represent(
-        self,
-        dataset: Dataset,
-        trial: Trial,
-        device: str,
-        checkpoints: Checkpoints | None = None,
-        report: Callable[[PartWay], None] | None = None,
-    ) -> Representation:
-        """`represent`, which goes on from checkpoints and says how far it is."""
         from memfluence.learners.nets.device import all_threads, kernels, torch_device
         from memfluence.learners.nets.watch import Watch
 
         chosen = torch_device(device)
         with all_threads(), kernels(self.recipe.deterministic):
             try:
-                outcome = self._outcome(dataset, trial, (), chosen, Watch(trial.number, checkpoints, report))
+                outcome = self._outcome(dataset, trial, (), chosen, Watch(trial.number, *self._watched))
             except FloatingPointError as error:
                 raise LearnerError(f"{error}.") from error
             train, test = self._trainer(dataset, len(trial.kept), chosen).representations()
@@ -286,33 +268,6 @@ class Network:
 
         flat = self.architecture == "linear"
         return image_source(dataset, self.recipe, device, batch=batch, flat=flat, loading=self.loading)
-
-
-@dataclass(frozen=True)
-class _ResumingNetwork:
-    """A network, with its trainers, that uses checkpoints; made where it trains, and never sent anywhere."""
-
-    network: Network
-    checkpoints: Checkpoints | None
-    report: Callable[[PartWay], None]
-
-    @property
-    def name(self) -> str:
-        return self.network.name
-
-    def describe(self) -> dict[str, Any]:
-        return self.network.describe()
-
-    def group_size(self, dataset: Dataset, device: str) -> int:
-        return self.network.group_size(dataset, device)
-
-    def train(
-        self, dataset: Dataset, trials: Sequence[Trial], *, record: Collection[str], device: str
-    ) -> Iterator[Outcome | Failure]:
-        return self.network._train(dataset, trials, record, device, self.checkpoints, self.report)
-
-    def represent(self, dataset: Dataset, trial: Trial, *, device: str) -> Representation:
-        return self.network._represent(dataset, trial, device, self.checkpoints, self.report)
 
 
 @contextmanager

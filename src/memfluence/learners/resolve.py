@@ -1,16 +1,18 @@
 """Learners by name, from a file or module, or from an object: `resolve`.
 
-Two things are asked of a learner after a run: to be made again from `run.json` (`described`), and to show its
-representations (`represent`).
+After a run was begun, its learner is recognized by its description (`up_to_date`), made again from it (`described`), or
+asked for its representations (`represent`).
 """
 
 import dataclasses
 import hashlib
 import importlib
 import importlib.util
+import json
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,10 +22,10 @@ from types import ModuleType
 from typing import Any
 
 from memfluence.datasets import Dataset
-from memfluence.errors import LearnerError, shortened
+from memfluence.errors import LearnerError, MemfluenceWarning, shortened
 from memfluence.learners.estimator import EstimatorLearner
 from memfluence.learners.function import FunctionLearner
-from memfluence.learners.identity import FILE_MODULE_PREFIX, file_sha256
+from memfluence.learners.identity import FILE_MODULE_PREFIX, file_sha256, may_be_the_same
 from memfluence.learners.network import from_factory, from_preset
 from memfluence.learners.protocol import Checkpoints, Learner, Representation, Representing, Resumable
 from memfluence.learners.recipes import LEARNER_PRESETS
@@ -288,6 +290,32 @@ def _what_failed(error: BaseException, where: str) -> str:
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == where]
     line = f", line {lines[-1]}" if lines else ""
     return f"{where}{line} raised {type(error).__name__}: {error} while it was loaded; run it with python to see more."
+
+
+def up_to_date(learner: Learner) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:
+    """A function that gives an older description of the learner as this version writes it, so that old runs go on.
+
+    A learner may have `described_before`: for parts of its description the settings that came later, with the values
+    that were meant before. And an identity of the first version is compared with one of this version in what both say.
+    """
+
+    def changed(before: Mapping[str, Any]) -> Mapping[str, Any]:
+        found = dict(before)
+        for part, settings in getattr(learner, "described_before", {}).items():
+            if isinstance(found.get(part), Mapping):
+                found[part] = {**settings, **found[part]}
+        now: dict[str, Any] = json.loads(canonical_json(learner.describe()))
+        if "identity" in found or "identity" not in now or not may_be_the_same(found, now):
+            return found
+        warnings.warn(
+            f"the run was begun by an older memfluence, which looked at other parts of {learner.name}; what both"
+            " versions tell of it is the same, so the run goes on.",
+            MemfluenceWarning,
+            stacklevel=2,
+        )
+        return now
+
+    return changed
 
 
 def described(description: Mapping[str, Any] | None) -> Learner:
