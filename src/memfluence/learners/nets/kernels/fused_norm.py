@@ -109,18 +109,15 @@ def _measure(
     return pooled, winner, moments
 
 
-@_measure.register_fake
-def _(
-    x: Tensor, running_mean: Tensor, running_var: Tensor, momentum: float, eps: float, pool: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _to_measure(x, pool)
-
-
 def _to_measure(x: Tensor, pool: bool) -> tuple[Tensor, Tensor, Tensor]:
     shape = (x.shape[0], x.shape[1], x.shape[2] // 2, x.shape[3] // 2) if pool else (0, 1, 1, 1)
     pooled = torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
     winner = torch.empty(shape, dtype=torch.uint8, device=x.device, memory_format=torch.channels_last)
     return pooled, winner, torch.empty(2, x.shape[1], device=x.device)
+
+
+# What torch.compile calls in place of an operator: it makes results of the same shapes.
+_measure.register_fake(lambda x, running_mean, running_var, momentum, eps, pool: _to_measure(x, pool))
 
 
 @torch.library.custom_op("memfluence::normalize", mutates_args=())
@@ -145,19 +142,11 @@ def _normalize(
     return y
 
 
-@_normalize.register_fake
-def _(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    pooled: Tensor,
-    winner: Tensor,
-    moments: Tensor,
-    residual: Tensor | None,
-    alpha: float,
-    pool: bool,
-) -> Tensor:
-    return torch.empty_like(pooled if pool else x, memory_format=torch.channels_last)
+_normalize.register_fake(
+    lambda x, weight, bias, pooled, winner, moments, residual, alpha, pool: torch.empty_like(
+        pooled if pool else x, memory_format=torch.channels_last
+    )
+)
 
 
 @torch.library.custom_op("memfluence::differentiate_normalize", mutates_args=())
@@ -186,26 +175,17 @@ def _differentiate(
     return dx, dweight, dbias
 
 
-@_differentiate.register_fake
-def _(
-    dy: Tensor,
-    values: Tensor,
-    winner: Tensor,
-    moments: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    alpha: float,
-    height: int,
-    width: int,
-    pool: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _to_differentiate(values, height, width)
-
-
 def _to_differentiate(values: Tensor, height: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
     n, c = values.shape[:2]
     dx = torch.empty((n, c, height, width), dtype=values.dtype, device=values.device, memory_format=torch.channels_last)
     return dx, torch.empty(c, device=values.device), torch.empty(c, device=values.device)
+
+
+_differentiate.register_fake(
+    lambda dy, values, winner, moments, weight, bias, alpha, height, width, pool: _to_differentiate(
+        values, height, width
+    )
+)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
