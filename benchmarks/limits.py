@@ -26,7 +26,7 @@ from torch.profiler import ProfilerActivity, profile
 from memfluence import designs
 from memfluence.datasets import Dataset, from_arrays
 from memfluence.learners import resolve
-from memfluence.learners.nets.captured_mlp import captured_training
+from memfluence.learners.nets.captured_mlp import CapturedTraining
 from memfluence.learners.nets.device import kernels
 
 KINDS = {
@@ -87,7 +87,7 @@ def random_images(n_train: int, shape: tuple[int, ...], n_classes: int) -> Datas
 def mlp(bandwidth: float, rate: float) -> dict[str, Any]:
     data, learner = random_images(60_000, (28, 28), 10), resolve("mlp@mnist")
     models, batch, subset = learner.group_size(data, "cuda"), learner.batch, 42_000  # type: ignore[attr-defined]
-    training = captured_training(learner, data, models, subset, torch.device("cuda")).training  # type: ignore[arg-type]
+    training = CapturedTraining(learner, data, models, subset, torch.device("cuda"))  # type: ignore[arg-type]
     training.train([designs.make("fixed", n_train=60_000).trial(k) for k in range(models)])
     graph = training._graph
     assert graph is not None

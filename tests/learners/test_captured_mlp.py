@@ -19,11 +19,9 @@ from memfluence.learners import MLP
 from memfluence.learners.nets import captured_mlp as captured_module
 from memfluence.learners.nets import device as device_module
 from memfluence.learners.nets.captured_mlp import (
-    Captured,
     CapturedMLP,
     CapturedTraining,
     _update_kernel,
-    captured_training,
     update_in_torch,
 )
 from memfluence.records import Failure, Outcome, Trial
@@ -41,8 +39,8 @@ def ranged() -> Dataset:
     return clouds(value_range=(-10.0, 10.0))
 
 
-def on_cpu(settings: MLP, dataset: Dataset, models: int, subset_size: int) -> Captured:
-    return captured_training(settings, dataset, models, subset_size, CPU, torch.float32)
+def on_cpu(settings: MLP, dataset: Dataset, models: int, subset_size: int) -> CapturedTraining:
+    return CapturedTraining(settings, dataset, models, subset_size, CPU, torch.float32)
 
 
 # The models.
@@ -253,7 +251,9 @@ def twin_scores(settings: MLP, dataset: Dataset, trial: Trial) -> np.ndarray:
 )  # full batches, a smaller one or one left over at the end, a subset below a batch
 def test_training_equals_plain_torch(hidden: tuple[int, ...], size: int) -> None:
     settings, data, trials = replace(SETTINGS, hidden=hidden), ranged(), random_trials([size] * 3)
-    training, train, test = on_cpu(settings, data, 3, size)
+    training = on_cpu(settings, data, 3, size)
+    train = training.train_inputs
+    test = training.test_inputs
     training.train(trials)
     found = np.concatenate([training.scores(train), training.scores(test)], axis=1)
     assert found.shape == (3, data.n_train + data.n_test, data.n_classes)
@@ -275,7 +275,7 @@ def test_every_epoch_is_a_permutation_of_the_kept_examples(
         step_on(training, rows)
 
     monkeypatch.setattr(CapturedTraining, "_step_on", spy)
-    on_cpu(SETTINGS, data, 3, size).training.train(trials)
+    on_cpu(SETTINGS, data, 3, size).train(trials)
     assert [rows.shape[1] for rows in seen] == widths * SETTINGS.epochs
     orders = []
     for epoch in range(SETTINGS.epochs):
@@ -289,14 +289,15 @@ def test_every_epoch_is_a_permutation_of_the_kept_examples(
 
 def test_a_trial_does_not_depend_on_its_group() -> None:
     data, trials = ranged(), random_trials([28] * 5)
-    training, train, _ = on_cpu(SETTINGS, data, 3, 28)
+    training = on_cpu(SETTINGS, data, 3, 28)
+    train = training.train_inputs
     training.train(trials[:3])
     first = training.scores(train)
     training.train([trials[4], trials[0], trials[3]])
     np.testing.assert_allclose(training.scores(train)[1], first[0], **CLOSE)
     training.train(trials[:3])  # and nothing of the last group is left
     assert np.array_equal(training.scores(train), first)
-    alone, _, _ = on_cpu(SETTINGS, data, 1, 28)
+    alone = on_cpu(SETTINGS, data, 1, 28)
     for k in range(3):
         alone.train([trials[k]])
         np.testing.assert_allclose(alone.scores(train)[0], first[k], **CLOSE)
@@ -305,7 +306,9 @@ def test_a_trial_does_not_depend_on_its_group() -> None:
 
 def test_codes_are_those_of_the_scores_and_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     data, trials = ranged(), random_trials([28] * 2)
-    training, train, test = on_cpu(SETTINGS, data, 2, 28)
+    training = on_cpu(SETTINGS, data, 2, 28)
+    train = training.train_inputs
+    test = training.test_inputs
     training.train(trials)
     whole = training.scores(train)
     for inputs in (train, test):
@@ -323,7 +326,8 @@ def test_finite_names_the_models_that_diverged() -> None:
     x_train[0] = 1e15
     data = from_arrays(x_train, y_train, x_test, y_test, value_range=(0, 1))
     trials = [trial_of(0, range(1, 21)), trial_of(1, range(20)), trial_of(2, range(5, 25))]
-    training, train, _ = on_cpu(SETTINGS, data, 3, 20)
+    training = on_cpu(SETTINGS, data, 3, 20)
+    train = training.train_inputs
     training.train(trials)
     assert training.finite() == [True, False, True]
     training.train([replace(trial, number=5 + k) for k, trial in enumerate([trials[0], trials[2], trials[0]])])
@@ -381,7 +385,7 @@ def test_the_learner_goes_the_way_that_was_chosen(captured: bool, monkeypatch: p
 def captured_on_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The captured path for groups of one size, on a CPU in float32."""
     monkeypatch.setattr(MLP, "_can_be_captured", lambda *_: True)
-    monkeypatch.setattr(captured_module, "captured_training", partial(captured_training, dtype=torch.float32))
+    monkeypatch.setattr(captured_module, "CapturedTraining", partial(CapturedTraining, dtype=torch.float32))
 
 
 @pytest.mark.usefixtures("captured_on_cpu")
@@ -453,9 +457,11 @@ def test_nothing_of_a_held_out_example_reaches_a_captured_model() -> None:
 def test_bfloat16_is_about_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """The type that a GPU works in, with a CPU's arithmetic."""
     data, trials, learner = ranged(), random_trials([28] * 3), replace(SETTINGS, epochs=40)
-    training, train, _ = on_cpu(learner, data, 3, 28)
+    training = on_cpu(learner, data, 3, 28)
+    train = training.train_inputs
     training.train(trials)
-    rough, rough_train, _ = captured_training(learner, data, 3, 28, CPU)
+    rough = CapturedTraining(learner, data, 3, 28, CPU)
+    rough_train = rough.train_inputs
     assert rough_train.dtype == torch.bfloat16
     rough.train(trials)
     np.testing.assert_allclose(rough.scores(rough_train), training.scores(train), atol=0.15)
@@ -469,7 +475,7 @@ def test_a_group_that_does_not_fit_ends_with_advice(monkeypatch: pytest.MonkeyPa
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr(MLP, "_can_be_captured", lambda *_: True)
-    monkeypatch.setattr(captured_module, "captured_training", exhausted)
+    monkeypatch.setattr(captured_module, "CapturedTraining", exhausted)
     with pytest.raises(LearnerError, match=r"does not hold 4 models at once; .*--set models_at_once=2"):
         results(MLP(), ranged(), random_trials([28] * 4))
 
@@ -488,8 +494,9 @@ def test_the_size_of_a_group_depends_on_the_device(monkeypatch: pytest.MonkeyPat
 def test_a_gpu_captures_what_a_cpu_computes() -> None:
     """The step replayed from its graph, in float32, from the draws of the GPU's generators."""
     data, trials = ranged(), random_trials([28] * 4)
-    on_gpu, train, _ = captured_training(SETTINGS, data, 4, 28, GPU, torch.float32)
-    plain, _, _ = captured_training(SETTINGS, data, 4, 28, GPU, torch.float32)
+    on_gpu = CapturedTraining(SETTINGS, data, 4, 28, GPU, torch.float32)
+    train = on_gpu.train_inputs
+    plain = CapturedTraining(SETTINGS, data, 4, 28, GPU, torch.float32)
     plain._capture = lambda: None  # type: ignore[method-assign]
     for group in (trials, trials[::-1]):
         on_gpu.train(group)

@@ -62,14 +62,14 @@ def twin_scores(settings: MLP, dataset: Dataset, trial: Trial) -> np.ndarray:
 def batched_scores(settings: MLP, dataset: Dataset, trials: list[Trial], device: str = "cpu") -> dict[int, np.ndarray]:
     """The float32 logits that the learner makes its outcomes from, by trial number."""
     found: dict[int, np.ndarray] = {}
-    original = mlp.outcome_from_scores
+    original = mlp.outcome_from
 
     def spy(trial: Trial, dataset: Dataset, train: np.ndarray, test: np.ndarray, **rest: Any) -> Any:
         found[trial.number] = np.concatenate([train, test])
         return original(trial, dataset, train, test, **rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mlp, "outcome_from_scores", spy)
+        patch.setattr(mlp, "outcome_from", spy)
         list(settings.train(dataset, trials, record=(), device=device))
     return found
 

@@ -60,14 +60,14 @@ def kept_trials(*sizes: int) -> list[Trial]:
 def scores(learner: Network, dataset: Dataset, trials: list[Trial], device: str = "cpu") -> dict[int, np.ndarray]:
     """The float32 logits (n_train + n_test, n_classes) that a network makes its outcomes from, by trial number."""
     found: dict[int, np.ndarray] = {}
-    original = network.outcome_from_scores
+    original = network.outcome_from
 
     def spy(trial: Trial, dataset: Dataset, train: np.ndarray, test: np.ndarray, **rest: Any) -> Outcome:
         found[trial.number] = np.concatenate([train, test])
         return original(trial, dataset, train, test, **rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(network, "outcome_from_scores", spy)
+        patch.setattr(network, "outcome_from", spy)
         trained = list(learner.train(dataset, trials, record=("margin",), device=device))
     assert not [one.traceback for one in trained if isinstance(one, Failure)]
     return found

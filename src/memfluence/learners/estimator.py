@@ -19,7 +19,7 @@ from memfluence.learners.outcomes import (
     log_of,
     needs_scores,
     one_by_one,
-    outcome_from_codes,
+    outcome_from,
     private_copy,
     score_extras,
     spread_columns,
@@ -95,16 +95,8 @@ class EstimatorLearner:
         if needs_scores(record):
             scores = [_scores(model, inputs, dataset) for inputs in splits]
             extras = score_extras(dataset, scores[0], scores[1], record)
-        return outcome_from_codes(
-            trial,
-            dataset,
-            codes[0],
-            codes[1],
-            record=record,
-            extras=extras,
-            seconds=time.perf_counter() - started,
-            device="cpu",
-        )
+        seconds = time.perf_counter() - started
+        return outcome_from(trial, dataset, *codes, record=record, extras=extras, seconds=seconds, device="cpu")
 
 
 def _unfitted(estimator: Any) -> Any:

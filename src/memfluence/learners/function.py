@@ -20,8 +20,7 @@ from memfluence.learners.outcomes import (
     class_codes,
     log_of,
     one_by_one,
-    outcome_from_codes,
-    outcome_from_scores,
+    outcome_from,
     private_copy,
     spread_columns,
 )
@@ -143,26 +142,15 @@ class FunctionLearner:
         started = time.perf_counter()
         with data.trial(trial.seed) if data else nullcontext():
             train, test = self._predictions(dataset, data, trial)
-        device = data.device_name if data else "cpu"
         if train.ndim != test.ndim:
             raise UnusableReturnError(
                 "predict returned labels for one split and scores for the other; return one kind."
             )
-        if train.ndim == 1:
-            return outcome_from_codes(
-                trial, dataset, train, test, record=record, seconds=time.perf_counter() - started, device=device
-            )
-        train, test = _as_logits(train, test)
-        columns = _columns(train, dataset, trial)
-        return outcome_from_scores(
-            trial,
-            dataset,
-            spread_columns(train, columns, dataset.n_classes),
-            spread_columns(test, columns, dataset.n_classes),
-            record=record,
-            seconds=time.perf_counter() - started,
-            device=device,
-        )
+        if train.ndim == 2:
+            columns = _possible_columns(dataset, trial)[train.shape[1]]
+            train, test = (spread_columns(one, columns, dataset.n_classes) for one in _as_logits(train, test))
+        seconds, device = time.perf_counter() - started, data.device_name if data else "cpu"
+        return outcome_from(trial, dataset, train, test, record=record, seconds=seconds, device=device)
 
     def _predictions(self, dataset: Dataset, data: "DeviceData | None", trial: Trial) -> list[np.ndarray]:
         """Class codes (n,) or raw scores (n, columns) of both splits."""
@@ -230,10 +218,6 @@ def _possible_columns(dataset: Dataset, trial: Trial) -> dict[int, np.ndarray]:
     """Number of columns -> the classes they stand for."""
     seen = np.unique(dataset.y_train[trial.kept])
     return {len(seen): seen, dataset.n_classes: np.arange(dataset.n_classes)}
-
-
-def _columns(scores: np.ndarray, dataset: Dataset, trial: Trial) -> np.ndarray:
-    return _possible_columns(dataset, trial)[scores.shape[1]]
 
 
 def _as_logits(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
-from memfluence.learners.outcomes import NOTHING_KEPT, needs_scores, outcome_from_codes, outcome_from_scores
+from memfluence.learners.outcomes import NOTHING_KEPT, needs_scores, outcome_from
 from memfluence.learners.protocol import Representation
 from memfluence.learners.settings import is_integer, is_real
 from memfluence.records import Failure, Outcome, Trial
@@ -133,25 +133,22 @@ class MLP:
     def _captured_results(
         self, dataset: Dataset, trials: Sequence[Trial], record: Collection[str], device: "torch.device"
     ) -> list[Outcome | Failure]:
-        from memfluence.learners.nets.captured_mlp import captured_training
+        from memfluence.learners.nets.captured_mlp import CapturedTraining
         from memfluence.learners.nets.device import device_name
 
         started = time.perf_counter()
         key = (dataset.fingerprint, len(trials), len(trials[0].kept), str(device))
         if key not in self._captured:
             self._captured.clear()
-            self._captured[key] = captured_training(self, dataset, len(trials), len(trials[0].kept), device)
-        training, train, test = self._captured[key]
+            self._captured[key] = CapturedTraining(self, dataset, len(trials), len(trials[0].kept), device)
+        training = self._captured[key]
         training.train(trials)
         finite = training.finite()
-        if needs_scores(record):
-            of_train, of_test = training.scores(train), training.scores(test)  # (models, n, n_classes)
-        else:
-            of_train, of_test = training.codes(train), training.codes(test)  # (models, n)
+        predicted = training.scores if needs_scores(record) else training.codes
+        of_train, of_test = predicted(training.train_inputs), predicted(training.test_inputs)  # (models, n, ...)
         seconds, name = (time.perf_counter() - started) / len(trials), device_name(device)
-        outcome: Callable[..., Outcome] = outcome_from_scores if needs_scores(record) else outcome_from_codes
         return [
-            outcome(trial, dataset, of_train[k], of_test[k], record=record, seconds=seconds, device=name)
+            outcome_from(trial, dataset, of_train[k], of_test[k], record=record, seconds=seconds, device=name)
             if finite[k]
             else self._diverged(trial)
             for k, trial in enumerate(trials)
@@ -188,7 +185,7 @@ class MLP:
                 results[trial.number] = self._diverged(trial)
                 continue
             seconds = trained_seconds + time.perf_counter() - started
-            results[trial.number] = outcome_from_scores(
+            results[trial.number] = outcome_from(
                 trial, dataset, train_scores, test_scores, record=record, seconds=seconds, device=name
             )
         return [results.get(trial.number) or Failure(trial.number, NOTHING_KEPT) for trial in trials]
@@ -213,7 +210,7 @@ class MLP:
         if not all(np.isfinite(values).all() for values in (*scores, *found)):
             raise LearnerError(self._diverged(trial).message)
         seconds, name = time.perf_counter() - started, device_name(chosen)
-        outcome = outcome_from_scores(trial, dataset, *scores, record=(), seconds=seconds, device=name)
+        outcome = outcome_from(trial, dataset, *scores, record=(), seconds=seconds, device=name)
         return Representation(outcome, *found)
 
     def _trained(

@@ -19,7 +19,7 @@ from memfluence.datasets import Dataset
 from memfluence.errors import DatasetError, LearnerError
 from memfluence.learners.factory import ModuleFactory
 from memfluence.learners.mlp import MLP
-from memfluence.learners.outcomes import NOTHING_KEPT, needs_scores, one_by_one, outcome_from_codes, outcome_from_scores
+from memfluence.learners.outcomes import NOTHING_KEPT, needs_scores, one_by_one, outcome_from
 from memfluence.learners.protocol import Checkpoints, Learner, Representation
 from memfluence.learners.recipes import (
     LearnerPreset,
@@ -191,7 +191,7 @@ class Network:
         for k, (trial, finite) in enumerate(zip(trials, trainer.finite())):
             train, test = (of_split[k] for of_split in scores)
             if finite and np.isfinite(train).all() and np.isfinite(test).all():
-                results[trial.number] = outcome_from_scores(
+                results[trial.number] = outcome_from(
                     trial, dataset, train, test, record=record, seconds=seconds, device=name
                 )
             else:
@@ -216,8 +216,8 @@ class Network:
             with torch.random.fork_rng(devices=generators), watch.until_evaluated():
                 with lone_examples_explained(self.recipe, len(trial.kept)):
                     trainer.train(trial, watch)
-                train_scores, test_scores = trainer.scores()  # (n, n_classes) each
-                finite = trainer.is_finite() and bool(train_scores.isfinite().all() & test_scores.isfinite().all())
+                train, test = trainer.scores()  # (n, n_classes) each
+                finite = trainer.is_finite() and bool(train.isfinite().all() & test.isfinite().all())
         except torch.OutOfMemoryError as error:  # here, because `one_by_one` would take it for the trial's own failure
             raise LearnerError(
                 f"the GPU's memory does not hold {self.name} with batches of {self.recipe.batch};"
@@ -225,14 +225,11 @@ class Network:
             ) from error
         if not finite:
             raise FloatingPointError(self._diverged())
-        name = device_name(device)
-        if needs_scores(record):
-            scores = train_scores.cpu().numpy(), test_scores.cpu().numpy()
-            seconds = watch.seconds_before + time.perf_counter() - started
-            return outcome_from_scores(trial, dataset, *scores, record=record, seconds=seconds, device=name)
-        codes = train_scores.argmax(1).cpu().numpy(), test_scores.argmax(1).cpu().numpy()
-        seconds = watch.seconds_before + time.perf_counter() - started
-        return outcome_from_codes(trial, dataset, *codes, record=record, seconds=seconds, device=name)
+        if not needs_scores(record):  # codes are less to copy
+            train, test = train.argmax(1), test.argmax(1)
+        predicted = train.cpu().numpy(), test.cpu().numpy()
+        seconds, name = watch.seconds_before + time.perf_counter() - started, device_name(device)
+        return outcome_from(trial, dataset, *predicted, record=record, seconds=seconds, device=name)
 
     def represent(self, dataset: Dataset, trial: Trial, *, device: str) -> Representation:
         """What the last linear layer of the trial's network is given, without augmentation."""

@@ -80,23 +80,25 @@ def needs_scores(record: Collection[str]) -> bool:
     return bool({"margin", "logit"} & set(record))
 
 
-def outcome_from_codes(
+def outcome_from(
     trial: Trial,
     dataset: Dataset,
-    train_codes: np.ndarray,  # (n_train,) predicted class codes; n_classes means 'none of them'
-    test_codes: np.ndarray,  # (n_test,)
+    train: np.ndarray,  # (n_train,) predicted class codes, n_classes for 'none of them'; or (n_train, n_classes) logits
+    test: np.ndarray,  # (n_test,) or (n_test, n_classes) likewise
     *,
     record: Collection[str],
     extras: Mapping[str, np.ndarray] | None = None,
     seconds: float,
     device: str,
 ) -> Outcome:
-    """The outcome of one trial from the classes its model predicts."""
+    """The outcome of one trial from what its model predicts; ties in the arg max of logits go to the lower class."""
     columns = dict(extras or {})
+    if train.ndim == 2:
+        columns |= score_extras(dataset, train, test, record)
+        train, test = train.argmax(axis=1), test.argmax(axis=1)
     if "prediction" in record:
         dtype = prediction_dtype(dataset.n_classes)
-        columns["train_prediction"] = train_codes.astype(dtype)
-        columns["test_prediction"] = test_codes.astype(dtype)
+        columns |= {"train_prediction": train.astype(dtype), "test_prediction": test.astype(dtype)}
     if missing := [name for kind in record for name in EXTRA_COLUMNS[kind] if name not in columns]:
         raise LearnerError(
             f"this learner gives predicted classes alone, so {', '.join(missing)} cannot be recorded;"
@@ -106,32 +108,9 @@ def outcome_from_codes(
         trial=trial.number,
         kind=trial.kind,
         mask=trial.mask,
-        train_correct=train_codes == dataset.y_train,
-        test_correct=test_codes == dataset.y_test,
+        train_correct=train == dataset.y_train,
+        test_correct=test == dataset.y_test,
         extras=columns,
-        seconds=seconds,
-        device=device,
-    )
-
-
-def outcome_from_scores(
-    trial: Trial,
-    dataset: Dataset,
-    train_scores: np.ndarray,  # (n_train, n_classes) logits or log-probabilities
-    test_scores: np.ndarray,  # (n_test, n_classes)
-    *,
-    record: Collection[str],
-    seconds: float,
-    device: str,
-) -> Outcome:
-    """The outcome of one trial from its model's logits; ties in the arg max go to the lower class."""
-    return outcome_from_codes(
-        trial,
-        dataset,
-        train_scores.argmax(axis=1),
-        test_scores.argmax(axis=1),
-        record=record,
-        extras=score_extras(dataset, train_scores, test_scores, record),
         seconds=seconds,
         device=device,
     )
@@ -145,10 +124,7 @@ def score_extras(
 ) -> dict[str, np.ndarray]:
     """The columns of `record` that come from scores."""
     extras: dict[str, np.ndarray] = {}
-    for split, scores, labels in (
-        ("train", train_scores, dataset.y_train),
-        ("test", test_scores, dataset.y_test),
-    ):
+    for split, scores, labels in (("train", train_scores, dataset.y_train), ("test", test_scores, dataset.y_test)):
         if "margin" in record:
             extras[f"{split}_margin"] = _margin(scores, labels)
         if "logit" in record:

@@ -16,7 +16,7 @@ linearly from 0"), the highest rate is reached at W, and "linear" would be 0 aga
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -317,3 +317,10 @@ def step_tables(trial: Trial, recipe: Recipe, shape: StepShape) -> tuple[np.ndar
     elif recipe.flip:
         crops[:, 2] = augment_stream.integers(0, 2, (steps, shape.batch), np.uint8)
     return order, crops
+
+
+def step_rows(order: np.ndarray, shape: StepShape, first: int = 0) -> Iterator[np.ndarray]:
+    """The examples of each step of `order` (steps, ..., batch) from the first one asked for on, without its filling."""
+    for step in range(first, len(order)):
+        is_last = step % shape.per_epoch == shape.per_epoch - 1
+        yield order[step][..., : shape.last if is_last else shape.batch].reshape(-1)

@@ -123,7 +123,6 @@ def _shapes(sizes: Sequence[Sequence[int]], device: torch.device) -> list[_Step]
     return shapes
 
 
-_Shape = tuple[int, int, int]
 _Layers = list[tuple[torch.Tensor, torch.Tensor]]  # weight and bias of each layer, the output layer last
 
 
@@ -195,13 +194,13 @@ class BatchedMLP:
         Layer by layer, first the weights (n_out, n_in) in C order, then the biases (n_out,), as float32.
         """
         self._models, self._hidden, self._n_classes = len(generators), list(widths[1:-1]), widths[-1]
-        shapes: list[tuple[_Shape, _Shape]] = [
-            ((self._models, n_in, n_out), (self._models, 1, n_out)) for n_in, n_out in zip(widths, self._hidden)
-        ]
-        shapes.append(((self._models, self._n_classes, widths[-2]), (self._models, self._n_classes, 1)))
+        shapes: list[tuple[int, ...]] = []  # weight and bias of each layer; hidden weights are (n_in, n_out)
+        for n_in, n_out in zip(widths, self._hidden):
+            shapes += [(self._models, n_in, n_out), (self._models, 1, n_out)]
+        shapes += [(self._models, self._n_classes, widths[-2]), (self._models, self._n_classes, 1)]
         # One flat array for all layers, so that an update is one call; each weight and bias is a contiguous part of it.
-        drawn = torch.empty(sum(math.prod(shape) for pair in shapes for shape in pair))
-        layers = _parts(drawn, shapes)
+        drawn = torch.empty(sum(map(math.prod, shapes)))
+        layers = _layers(drawn, shapes)
         for k, generator in enumerate(generators):
             for (weight, bias), n_in in zip(layers, widths):
                 own = _uniform(generator, weight[k].numel(), n_in).view(-1, n_in)  # (n_out, n_in)
@@ -209,7 +208,7 @@ class BatchedMLP:
                 bias[k] = _uniform(generator, bias[k].numel(), n_in).view(bias[k].shape)
         self._parameters = drawn.to(device)
         self._velocity = torch.zeros_like(self._parameters)
-        self._layers, self._velocities = _parts(self._parameters, shapes), _parts(self._velocity, shapes)
+        self._layers, self._velocities = _layers(self._parameters, shapes), _layers(self._velocity, shapes)
         self._minus_one = torch.full((1,), -1.0, device=device)
         self._clipping = clipping
         self._workspaces: dict[tuple[int, int], _Workspace] = {}
@@ -307,16 +306,14 @@ def _uniform(generator: np.random.Generator, size: int, n_in: int) -> torch.Tens
     return torch.from_numpy((2 * drawn - 1) * np.float32(1 / math.sqrt(n_in)))
 
 
-def _parts(flat: torch.Tensor, shapes: Sequence[tuple[_Shape, _Shape]]) -> _Layers:
-    """A flat array as weight and bias of each layer; hidden weights are (n_in, n_out), the output's (n_out, n_in)."""
-    layers, start = [], 0
-    for pair in shapes:
-        parts = []
-        for shape in pair:
-            parts.append(flat[start : start + math.prod(shape)].view(shape))
-            start += math.prod(shape)
-        layers.append((parts[0], parts[1]))
-    return layers
+def _layers(flat: torch.Tensor, shapes: Sequence[tuple[int, ...]]) -> _Layers:
+    parts = parts_of(flat, shapes)
+    return list(zip(parts[::2], parts[1::2]))
+
+
+def parts_of(flat: torch.Tensor, shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
+    """A flat array as arrays of these shapes, one after another."""
+    return [part.view(shape) for part, shape in zip(torch.split(flat, [*map(math.prod, shapes)]), shapes)]
 
 
 def _through_relu(gradient: torch.Tensor, activation: torch.Tensor) -> None:

@@ -12,13 +12,13 @@ and stream: NumPy's would take longer than the training.
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from memfluence.datasets import Dataset
-from memfluence.learners.nets.batched_mlp import batch_sizes, load_features
+from memfluence.learners.nets.batched_mlp import batch_sizes, load_features, parts_of
 from memfluence.records import Trial
 from memfluence.seeding import integer_seed
 
@@ -46,7 +46,7 @@ class CapturedMLP:
         self._velocity = torch.zeros(size, device=device)
         self._gradient = torch.zeros(size, device=device, dtype=dtype)
         self._working = torch.zeros(size, device=device, dtype=dtype)  # the values as products read them
-        self._parts = [_views(flat, shapes) for flat in (self._values, self._working, self._gradient)]
+        self._parts = [parts_of(flat, shapes) for flat in (self._values, self._working, self._gradient)]
         self._update = _update_kernel(device)
 
     def initialize(self, seeds: Sequence[int]) -> None:
@@ -97,15 +97,6 @@ class CapturedMLP:
         return torch.stack(finite).all(0)
 
 
-def _views(flat: torch.Tensor, shapes: Sequence[tuple[int, ...]]) -> list[torch.Tensor]:
-    parts, start = [], 0
-    for shape in shapes:
-        end = start + math.prod(shape)
-        parts.append(flat[start:end].view(shape))
-        start = end
-    return parts
-
-
 def update_in_torch(
     values: torch.Tensor,
     velocity: torch.Tensor,
@@ -129,65 +120,30 @@ def _update_kernel(device: torch.device):  # type: ignore[no-untyped-def]
     return update
 
 
-class Captured(NamedTuple):
-    """A training and what its models are asked about."""
-
-    training: "CapturedTraining"
-    train: torch.Tensor  # (n_train, n_features)
-    test: torch.Tensor  # (n_test, n_features)
-
-
-def captured_training(
-    settings: "MLP",
-    dataset: Dataset,
-    models: int,
-    subset_size: int,
-    device: torch.device,
-    dtype: torch.dtype = torch.bfloat16,
-) -> Captured:
-    """The training of groups of this size on these data; inputs are scaled by their known range."""
-    features = load_features(dataset, device)
-    train, test = features.train.to(dtype), features.test.to(dtype)
-    training = CapturedTraining(
-        train,
-        torch.from_numpy(dataset.y_train).to(device),
-        settings.hidden,
-        dataset.n_classes,
-        models=models,
-        subset_size=subset_size,
-        batch=settings.batch,
-        epochs=settings.epochs,
-        rate=settings.rate,
-        momentum=settings.momentum,
-    )
-    return Captured(training, train, test)
-
-
 class CapturedTraining:
     """K models, their tables and the captured step; made once for a shape and used for group after group."""
 
     def __init__(
         self,
-        inputs: torch.Tensor,  # (n_train, n_features) scaled, in the working type
-        labels: torch.Tensor,  # (n_train,)
-        hidden: Sequence[int],
-        n_classes: int,
-        *,
+        settings: "MLP",
+        dataset: Dataset,
         models: int,
         subset_size: int,
-        batch: int,
-        epochs: int,
-        rate: float,
-        momentum: float,
+        device: torch.device,
+        dtype: torch.dtype = torch.bfloat16,  # what products read
     ) -> None:
-        self._inputs, self._labels = inputs, labels
-        self._rate, self._momentum, self._epochs = rate, momentum, epochs
-        self._batch = min(batch, subset_size)
+        features = load_features(dataset, device)
+        self.train_inputs = features.train.to(dtype)  # (n_train, n_features) scaled by their known range
+        self.test_inputs = features.test.to(dtype)  # (n_test, n_features)
+        self._labels = torch.from_numpy(dataset.y_train).to(device)  # (n_train,)
+        self._epochs, self._rate, self._momentum = settings.epochs, settings.rate, settings.momentum
+        self._batch = min(settings.batch, subset_size)
         sizes = batch_sizes(subset_size, self._batch)
         self._steps = sizes.count(self._batch)
         self._others = sizes[self._steps :]  # the last one or two, which are smaller
-        device = inputs.device
-        self._mlp = CapturedMLP([inputs.shape[1], *hidden, n_classes], models, n_classes, device, inputs.dtype)
+        device = self.train_inputs.device
+        widths = [self.train_inputs.shape[1], *settings.hidden, dataset.n_classes]
+        self._mlp = CapturedMLP(widths, models, dataset.n_classes, device, dtype)
         self._order = torch.zeros(models, subset_size, dtype=torch.int64, device=device)
         self._rows = torch.zeros(self._steps, models * self._batch, dtype=torch.int64, device=device)
         self._position = torch.zeros(1, dtype=torch.int64, device=device)
@@ -195,7 +151,7 @@ class CapturedTraining:
 
     def train(self, trials: Sequence[Trial]) -> None:
         """Train all trials; each draws its start and its orders from generators of its own."""
-        device = self._inputs.device
+        device = self.train_inputs.device
         if self._graph is None and self._steps and device.type == "cuda":
             self._capture()
         self._mlp.initialize([integer_seed(trial.root, "init", trial.number) for trial in trials])
@@ -228,21 +184,22 @@ class CapturedTraining:
 
     def _step_on(self, rows: torch.Tensor) -> None:
         models = len(self._order)
-        inputs = self._inputs.index_select(0, rows).view(models, -1, self._inputs.shape[1])
+        inputs = self.train_inputs.index_select(0, rows).view(models, -1, self.train_inputs.shape[1])
         labels = self._labels.index_select(0, rows).view(models, -1)
         self._mlp.step(inputs, labels, rate=self._rate, momentum=self._momentum)
 
     def _capture(self) -> None:
-        stream = torch.cuda.Stream(self._inputs.device)  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream(self._inputs.device))
+        device = self.train_inputs.device
+        stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(stream):
             for _ in range(2):
                 self._position.zero_()
                 self._step()
-        torch.cuda.current_stream(self._inputs.device).wait_stream(stream)
+        torch.cuda.current_stream(device).wait_stream(stream)
         self._position.zero_()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(self._inputs.device), torch.cuda.graph(graph, stream=stream):
+        with torch.cuda.device(device), torch.cuda.graph(graph, stream=stream):
             self._step()
         self._graph = graph
 

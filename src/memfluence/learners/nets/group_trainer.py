@@ -6,7 +6,7 @@ arithmetic, take the time. On a GPU steps of full batches replay a captured one,
 bits in every capture, and those of a step that is called as it is up to rounding.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from memfluence.learners.nets.device import current_device
 from memfluence.learners.nets.fresh_models import FreshModels
 from memfluence.learners.nets.images import ImageSource, Split, block_rows, crop_and_flip, scaling
 from memfluence.learners.nets.optimizers import Optimizer
-from memfluence.learners.recipes import Recipe, StepShape, rates, step_tables
+from memfluence.learners.recipes import Recipe, StepShape, rates, step_rows, step_tables
 from memfluence.records import Trial
 from memfluence.seeding import integer_seed
 
@@ -82,7 +82,7 @@ class GroupTrainer:
         )  # (steps, models, batch), (steps, models, 3, batch)
         on_device = [torch.from_numpy(table).to(self._device) for table in (order, crops)]
         self._model.train()
-        for n, rows, crop, rate in zip(self._data.steps(self._rows(order)), *on_device, self._rates):
+        for n, rows, crop, rate in zip(self._data.steps(step_rows(order, self._shape)), *on_device, self._rates):
             width = n // len(trials)
             own = rows[:, :width], crop[:, :, :width].int(), rate
             if self._graph is None or width < self._shape.batch:
@@ -106,12 +106,6 @@ class GroupTrainer:
         with torch.cuda.graph(graph, stream=stream):
             self._step(*self._own)
         return graph
-
-    def _rows(self, order: np.ndarray) -> Iterator[np.ndarray]:
-        """The examples of each step, of all models one after another."""
-        batch, per_epoch, last = self._shape
-        for step, rows in enumerate(order):
-            yield rows[:, : last if step % per_epoch == per_epoch - 1 else batch].reshape(-1)
 
     @torch.no_grad()
     def scores(self) -> tuple[torch.Tensor, torch.Tensor]:

@@ -121,20 +121,25 @@ def load_images(dataset: Dataset, recipe: Recipe, device: torch.device, *, flat:
     """The dataset's images, or an error that says what a network needs; `flat` makes each one pixel of all values."""
     refuse_missing(dataset)
     train, test = (_as_images(inputs, dataset.name) for inputs in (dataset.x_train, dataset.x_test))
-    if flat:
-        train, test = (images.reshape(len(images), 1, 1, -1) for images in (train, test))
     if dataset.value_range is None and recipe.normalization in ("fixed", "unit"):
         raise LearnerError(
             f"{dataset.name}: the range of its values is not known, so they cannot be scaled by it;"
             " use --set normalization=subset (each model's own kept examples)."
         )
-    on_device = torch.tensor(train, device=device)  # a copy: the dataset's own arrays may be read-only
+    tables = [torch.tensor(images, device=device) for images in (train, test)]  # copies: arrays may be read-only
+    return _image_data(tables, dataset, recipe, flat, dataset.value_range or (0.0, 1.0))
+
+
+def _image_data(
+    tables: list[torch.Tensor], dataset: Dataset, recipe: Recipe, flat: bool, value_range: tuple[float, float]
+) -> ImageData:
+    train, test = (table.reshape(len(table), 1, 1, -1) if flat else table for table in tables)
     return ImageData(
-        train=on_device,
-        padded=padded_images(on_device, recipe.crop_padding, recipe.padding_mode),
-        test=torch.tensor(test, device=device),
-        labels=torch.from_numpy(dataset.y_train).to(device),
-        value_range=dataset.value_range or (0.0, 1.0),
+        train=train,
+        padded=padded_images(train, recipe.crop_padding, recipe.padding_mode),
+        test=test,
+        labels=torch.from_numpy(dataset.y_train).to(train.device),
+        value_range=value_range,
     )
 
 
@@ -263,15 +268,7 @@ def image_source(
     if loading.images == "stream" or not (loading.images == "table" or flat or _fits(train, test, recipe, device)):
         return StreamedImages(train, test, dataset.y_train, recipe, device, batch=batch, workers=workers)
     tables = [decoded_table(images, workers, device) for images in (train, test)]
-    if flat:
-        tables = [table.reshape(len(table), 1, 1, -1) for table in tables]
-    return ImageData(
-        train=tables[0],
-        padded=padded_images(tables[0], recipe.crop_padding, recipe.padding_mode),
-        test=tables[1],
-        labels=torch.from_numpy(dataset.y_train).to(device),
-        value_range=dataset.value_range or (0.0, 255.0),
-    )
+    return _image_data(tables, dataset, recipe, flat, dataset.value_range or (0.0, 255.0))
 
 
 def _fits(train: LazyImages, test: LazyImages, recipe: Recipe, device: torch.device) -> bool:

@@ -14,7 +14,7 @@ where a step is on a handful of examples, batch normalization makes much of roun
 import contextlib
 import importlib.util
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from memfluence.learners.nets.fresh_models import FreshModels, last_linear
 from memfluence.learners.nets.images import ImageSource, Split, block_rows, crop_and_flip, scaling
 from memfluence.learners.nets.optimizers import Optimizer
 from memfluence.learners.nets.watch import Watch
-from memfluence.learners.recipes import Recipe, StepShape, rates, step_shape, step_tables, steps_per_epoch
+from memfluence.learners.recipes import Recipe, StepShape, rates, step_rows, step_shape, step_tables, steps_per_epoch
 from memfluence.records import Trial
 from memfluence.seeding import integer_seed
 
@@ -94,7 +94,7 @@ class Trainer:
             self._initialize(trial)
             self._model.train()
         with watch.over(self._state(), len(order), self._device) as first:
-            for step, width in enumerate(self._data.steps(self._rows(order, first)), start=first):
+            for step, width in enumerate(self._data.steps(step_rows(order, self._shape, first)), start=first):
                 if self._fresh.of_user:
                     self._generator.manual_seed(int(self._seeds[step]))
                 if self._graph is not None and width == self._batch:
@@ -103,12 +103,6 @@ class Trainer:
                     self._step(width)
                 watch.after(step + 1)
         self._fresh.check_trained(self._model)
-
-    def _rows(self, order: np.ndarray, first: int) -> Iterator[np.ndarray]:
-        """The examples of each step from the first one asked for on."""
-        for step in range(first, len(order)):
-            is_last = step % self._shape.per_epoch == self._shape.per_epoch - 1
-            yield order[step, : self._shape.last if is_last else self._batch]
 
     def _state(self) -> list[torch.Tensor]:
         """All that a step changes, in place. The tables that it reads are the trial's and can be filled again."""
