@@ -45,7 +45,7 @@ def build(name: str, in_channels: int, n_classes: int, **options: Any) -> "nn.Mo
 
 def options_of(name: str) -> dict[str, inspect.Parameter]:
     """The options of an architecture, by name."""
-    parameters = inspect.signature(_builder(name), eval_str=True).parameters
+    parameters = inspect.signature(_builder(name)).parameters
     return {option: one for option, one in parameters.items() if one.kind is one.KEYWORD_ONLY}
 
 
