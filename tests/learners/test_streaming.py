@@ -308,9 +308,9 @@ def test_settings_of_loading_are_no_part_of_the_identity() -> None:
     assert "loading" not in described
     assert described | {"recipe": {}} == plain.describe() | {"recipe": {}}
     for setting, message in (
-        ({"decode_workers": "-2"}, "'decode_workers' must be an integer of at least -1; got -2"),
+        ({"decode_workers": "-2"}, "'decode_workers' of a network must be an integer of at least -1; got -2"),
         ({"decode_workers": "many"}, "'decode_workers' of a network must be an integer; got 'many'"),
-        ({"images": "disk"}, "'images' must be one of auto, table, stream; got 'disk'"),
+        ({"images": "disk"}, "'images' of a network must be one of auto, table, stream; got 'disk'"),
     ):
         with pytest.raises(LearnerError, match=message):
             resolve("resnet50@imagenet", setting)

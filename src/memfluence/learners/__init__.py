@@ -13,10 +13,9 @@ from memfluence.learners.protocol import (
     Representing,
     Resumable,
 )
-from memfluence.learners.resolve import BUILTIN, described, represent, resolve, up_to_date
+from memfluence.learners.resolve import described, represent, resolve, up_to_date
 
 __all__ = [
-    "BUILTIN",
     "MLP",
     "Checkpoints",
     "EstimatorLearner",

@@ -1,15 +1,13 @@
 """`ModuleFactory`: a function or class of the user's that makes torch modules, which a recipe of ours trains."""
 
-import functools
 import inspect
-import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from memfluence.errors import LearnerError
-from memfluence.learners.identity import identity
+from memfluence.learners.identity import called, identity
 
 if TYPE_CHECKING:
     from torch import nn
@@ -19,9 +17,9 @@ _GIVEN = {"in_channels": "in_channels", "n_classes": "n_classes", "num_classes":
 
 @dataclass(frozen=True)
 class ModuleFactory:
-    """Called with `in_channels` and `n_classes` (or `num_classes`), by these names, where it has such parameters.
+    """A factory is called with `in_channels` and `n_classes` (or `num_classes`) if it has parameters of these names.
 
-    All others are options: they keep their defaults, or are given by `--set`.
+    All other parameters are options: they keep their defaults, or are given by `--set`.
     """
 
     factory: Callable[..., Any]
@@ -43,10 +41,7 @@ class ModuleFactory:
 
     @property
     def name(self) -> str:
-        factory = self.factory
-        while isinstance(factory, functools.partial):
-            factory = factory.func
-        return re.sub(r"\W", "", getattr(factory, "__name__", type(factory).__name__)) or "network"
+        return called(self.factory, "network")
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:

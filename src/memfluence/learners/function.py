@@ -1,8 +1,6 @@
 """`FunctionLearner`: any training code, as a function `train(x, y, seed) -> predict`, with `device` in torch."""
 
-import functools
 import inspect
-import re
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import nullcontext
@@ -13,7 +11,7 @@ import numpy as np
 
 from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
-from memfluence.learners.identity import identity
+from memfluence.learners.identity import called, identity
 from memfluence.learners.outcomes import (
     UnusableReturnError,
     as_array,
@@ -57,18 +55,13 @@ class FunctionLearner:
     - `inputs`: the pair (all training inputs, all test inputs). The function then returns the pair of their predictions
       itself. They are there to be predicted: to fit anything on them would leak the examples that are left out.
 
-    A run goes on with the same function alone. Part of its identity are its compiled code (so another version of Python
-    makes it another one; a function named as file.py:train does not have this limit), default arguments, closure, the
-    `self` of a method, the arguments of a partial, and the globals that the code names: plain data, arrays and tensors
-    by their content, estimators by their parameters and what they have learnt, functions and classes of your own in the
-    same way, objects of such classes by their attributes, modules of your own by their file. Installed packages count
-    by name.
-
-    Not part of it are files that the code reads, what a module of your own imports, environment variables, random
-    generators, torch devices, variables that the function assigns itself (`global`, `nonlocal`), and other objects of
-    installed classes. What is known to be left out is listed as "not_identified" in run.json. What the function changes
-    in place (a list that it appends to, an estimator that it fits) makes it another learner for a later run: make such
-    things inside the function.
+    A run goes on with the same function alone: the same compiled code, defaults and closure, and the same values of the
+    globals that the code names (`memfluence.learners.identity` has the details). Another version of Python compiles
+    other code; a function named as file.py:train does not have this limit. Files that the code reads, imports of your
+    own modules, environment variables, random generators, and variables that the function assigns itself (`global`,
+    `nonlocal`) are not compared. Values that cannot be compared are listed as "not_identified" in run.json. A value
+    that the function changes in place (a list that it appends to, an estimator that it fits) makes it another learner
+    for a later run: make such values inside the function.
     """
 
     function: Callable[..., Any]
@@ -103,11 +96,7 @@ class FunctionLearner:
 
     @property
     def name(self) -> str:
-        function = self.function
-        while isinstance(function, functools.partial):
-            function = function.func
-        name = getattr(function, "__name__", type(function).__name__)
-        return re.sub(r"\W", "", name) or "function"
+        return called(self.function, "function")
 
     def describe(self) -> dict[str, Any]:
         return {"name": self.name, "kind": "function", **identity("function", self.function, self.covered)}

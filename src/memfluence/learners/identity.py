@@ -17,6 +17,7 @@ import functools
 import hashlib
 import importlib.util
 import os
+import re
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
@@ -74,6 +75,13 @@ def may_be_the_same(before: Any, now: Any, common_only: bool = False) -> bool:
     if isinstance(before, list) and isinstance(now, list):
         return len(before) == len(now) and all(map(may_be_the_same, before, now))
     return bool(before == now)
+
+
+def called(function: Any, otherwise: str) -> str:
+    """The name of a function or class for people, letters and digits alone; of a partial that of its function."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return re.sub(r"\W", "", getattr(function, "__name__", type(function).__name__)) or otherwise
 
 
 def file_sha256(file: str | None) -> str | None:

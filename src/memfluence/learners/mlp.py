@@ -12,7 +12,7 @@ from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError
 from memfluence.learners.outcomes import NOTHING_KEPT, needs_scores, outcome_from
 from memfluence.learners.protocol import Representation
-from memfluence.learners.settings import is_integer, is_real
+from memfluence.learners.settings import is_integer, is_real, require
 from memfluence.records import Failure, Outcome, Trial
 
 if TYPE_CHECKING:  # torch is loaded when a model is trained, not before
@@ -59,26 +59,22 @@ class MLP:
         if isinstance(hidden, list):
             object.__setattr__(self, "hidden", tuple(hidden))
         widths = isinstance(hidden, tuple | list) and all(is_integer(width, 1) for width in hidden)
-        self._require("hidden", widths, "the widths of the hidden layers, integers of at least 1, like 256,128")
+        require(self, "hidden", widths, "the widths of the hidden layers, integers of at least 1, like 256,128")
         for setting in ("epochs", "batch"):
-            self._require(setting, is_integer(getattr(self, setting), 1), "an integer of at least 1")
-        self._require("models_at_once", is_integer(self.models_at_once, 0), "an integer >= 0")
-        self._require("precision", self.precision in ("auto", "float32", "bfloat16"), "auto, float32 or bfloat16")
-        self._require("rate", is_real(self.rate) and 0 < self.rate < math.inf, "a number above 0")
-        self._require("momentum", is_real(self.momentum) and 0 <= self.momentum < 1, "a number in [0, 1)")
+            require(self, setting, is_integer(getattr(self, setting), 1), "an integer of at least 1")
+        require(self, "models_at_once", is_integer(self.models_at_once, 0), "an integer >= 0")
+        require(self, "precision", self.precision in ("auto", "float32", "bfloat16"), "auto, float32 or bfloat16")
+        require(self, "rate", is_real(self.rate) and 0 < self.rate < math.inf, "a number above 0")
+        require(self, "momentum", is_real(self.momentum) and 0 <= self.momentum < 1, "a number in [0, 1)")
         for setting in ("clip", "noise"):
             value = getattr(self, setting)
-            self._require(setting, is_real(value) and 0 <= value < math.inf, "a number of at least 0")
-        self._require("noise", not self.noise or self.clip > 0, "0 without clip, which it is a multiple of")
-
-    def _require(self, setting: str, holds: bool, expected: str) -> None:
-        if not holds:
-            raise LearnerError(f"the setting {setting!r} of mlp must be {expected}; got {getattr(self, setting)!r}.")
+            require(self, setting, is_real(value) and 0 <= value < math.inf, "a number of at least 0")
+        require(self, "noise", not self.noise or self.clip > 0, "0 without clip, which it is a multiple of")
 
     def describe(self) -> dict[str, Any]:
-        """All settings but `models_at_once`: the run keeps the size of groups itself, and it changes rounding alone.
+        """The settings that change outcomes; `models_at_once` changes rounding alone, and the run fixes it.
 
-        Those that came later are named where they are on: off, it is the learner that it was, by the same identity.
+        Settings added later (`clip`, `noise`) are part of it only when they are on, so that older runs can be resumed.
         """
         left_out = {"models_at_once", *(name for name in ("clip", "noise") if not getattr(self, name))}
         settings = {one.name: getattr(self, one.name) for one in fields(self) if one.init and one.name not in left_out}

@@ -21,17 +21,8 @@ from memfluence.learners.factory import ModuleFactory
 from memfluence.learners.mlp import MLP
 from memfluence.learners.outcomes import NOTHING_KEPT, needs_scores, one_by_one, outcome_from
 from memfluence.learners.protocol import Checkpoints, Learner, Representation
-from memfluence.learners.recipes import (
-    LearnerPreset,
-    Recipe,
-    StepShape,
-    learner_preset,
-    named_recipe,
-    override,
-    preset_name,
-    step_shape,
-)
-from memfluence.learners.settings import is_integer, parse_options, parse_settings
+from memfluence.learners.recipes import LEARNER_PRESETS, Recipe, StepShape, named_recipe, override, step_shape
+from memfluence.learners.settings import is_integer, parse_options, parse_settings, require
 from memfluence.records import Failure, Outcome, PartWay, Trial
 
 if TYPE_CHECKING:
@@ -39,7 +30,6 @@ if TYPE_CHECKING:
 
     from memfluence.learners.nets.images import ImageSource
     from memfluence.learners.nets.trainer import Trainer
-    from memfluence.learners.nets.watch import Watch
 
 _TORCH_SAYS = "Expected more than 1 value per channel"  # within what compilers say around it
 
@@ -60,12 +50,8 @@ class ImageLoading:
     images: str = "auto"
 
     def __post_init__(self) -> None:
-        if not is_integer(self.decode_workers, -1):
-            raise LearnerError(
-                f"the setting 'decode_workers' must be an integer of at least -1; got {self.decode_workers!r}."
-            )
-        if self.images not in _WAYS:
-            raise LearnerError(f"the setting 'images' must be one of {', '.join(_WAYS)}; got {self.images!r}.")
+        require(self, "decode_workers", is_integer(self.decode_workers, -1), "an integer of at least -1")
+        require(self, "images", self.images in _WAYS, f"one of {', '.join(_WAYS)}")
 
 
 @dataclass(frozen=True)
@@ -90,10 +76,7 @@ class Network:
     _watched: tuple[Any, Any] = field(default=(None, None), init=False, repr=False, compare=False)  # see `resuming`
 
     def __post_init__(self) -> None:
-        if not is_integer(self.group, 1):
-            raise LearnerError(
-                f"the setting 'group' of {self.name} must be an integer of at least 1; got {self.group}."
-            )
+        require(self, "group", is_integer(self.group, 1), "an integer of at least 1")
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Network, (self.name, self.architecture, self.recipe, self.options, self.loading, self.group)
@@ -118,18 +101,13 @@ class Network:
         self, dataset: Dataset, trials: Sequence[Trial], *, record: Collection[str], device: str
     ) -> Iterator[Outcome | Failure]:
         from memfluence.learners.nets.device import kernels, one_thread, torch_device
-        from memfluence.learners.nets.watch import Watch
 
         chosen = torch_device(device)
-
-        def outcome(trial: Trial) -> Outcome:
-            return self._outcome(dataset, trial, record, chosen, Watch(trial.number, *self._watched))
-
         with one_thread(), kernels(self.recipe.deterministic):
             if self.group > 1 and len(trials) > 1:  # small models, which have no need of checkpoints
                 yield from self._group_results(dataset, trials, record, chosen)
             else:
-                yield from one_by_one(trials, outcome)
+                yield from one_by_one(trials, lambda trial: self._outcome(dataset, trial, record, chosen))
 
     def resuming(self, checkpoints: Checkpoints | None, report: Callable[[PartWay], None]) -> Learner:
         """The same network, with the same trainers; sent to another process it is the plain network again."""
@@ -202,14 +180,13 @@ class Network:
         rate = self.recipe.rate
         return f"the model diverged at the rate {rate:g}; lower it, for example with --set rate={rate / 4:g}"
 
-    def _outcome(
-        self, dataset: Dataset, trial: Trial, record: Collection[str], device: "torch.device", watch: "Watch"
-    ) -> Outcome:
+    def _outcome(self, dataset: Dataset, trial: Trial, record: Collection[str], device: "torch.device") -> Outcome:
         import torch
 
         from memfluence.learners.nets.device import device_name
+        from memfluence.learners.nets.watch import Watch
 
-        started = time.perf_counter()
+        started, watch = time.perf_counter(), Watch(trial.number, *self._watched)
         try:
             trainer = self._trainer(dataset, len(trial.kept), device)
             generators = [device] if device.type == "cuda" else []
@@ -234,12 +211,11 @@ class Network:
     def represent(self, dataset: Dataset, trial: Trial, *, device: str) -> Representation:
         """What the last linear layer of the trial's network is given, without augmentation."""
         from memfluence.learners.nets.device import all_threads, kernels, torch_device
-        from memfluence.learners.nets.watch import Watch
 
         chosen = torch_device(device)
         with all_threads(), kernels(self.recipe.deterministic):
             try:
-                outcome = self._outcome(dataset, trial, (), chosen, Watch(trial.number, *self._watched))
+                outcome = self._outcome(dataset, trial, (), chosen)
             except FloatingPointError as error:
                 raise LearnerError(f"{error}.") from error
             train, test = self._trainer(dataset, len(trial.kept), chosen).representations()
@@ -294,17 +270,18 @@ def _advice(recipe: Recipe, subset_size: int) -> str:
 
 
 def from_preset(name: str, settings: Mapping[str, Any]) -> Network | MLP:
-    """The learner that `recipes.LEARNER_PRESETS` has under this name, with some of its settings changed."""
-    preset = learner_preset(name)
-    if preset.architecture == "mlp":
-        return _mlp(preset, settings)
+    """The learner that `recipes.LEARNER_PRESETS` has under this full name, with some of its settings changed."""
+    preset, recipe = LEARNER_PRESETS[name], LEARNER_PRESETS[name].recipe
+    if preset.architecture == "mlp":  # the numbers of the recipe that it has
+        numbers = {setting: getattr(recipe, setting) for setting in ("epochs", "batch", "rate", "momentum")}
+        return replace(MLP(**numbers, **preset.options), **parse_settings(MLP, settings))
 
     def options() -> Mapping[str, inspect.Parameter]:
         from memfluence.learners.nets.architectures import options_of
 
         return options_of(preset.architecture)
 
-    plain = Network(preset_name(name), preset.architecture, preset.recipe, dict(preset.options))
+    plain = Network(name, preset.architecture, recipe, dict(preset.options))
     return _with_settings(plain, settings, options)
 
 
@@ -324,26 +301,18 @@ def network(factory: Callable[..., Any], recipe: str | Recipe = "fast", **settin
     A trial's model is made with torch's generator seeded by the trial, and what it draws in training (dropout) too.
     What is random about a model must lie in its parameters and buffers: those are what a new trial draws anew.
     """
-    made = ModuleFactory(factory)
+    return from_factory(ModuleFactory(factory), recipe, settings)
+
+
+def from_factory(factory: ModuleFactory, recipe: str | Recipe, settings: Mapping[str, Any]) -> Network:
+    """As `network`, for a factory whose source may be identified elsewhere."""
     if isinstance(recipe, Recipe):
-        return _of_factory(made, made.name, recipe, settings)
-    return _of_factory(made, f"{made.name}@{recipe}", named_recipe(recipe), settings)
-
-
-def from_factory(found: Any, recipe: str, settings: Mapping[str, Any], covered: str | None) -> Network:
-    """As `network`, for code from a file or module."""
-    made = ModuleFactory(found, covered)
-    return _of_factory(made, f"{made.name}@{recipe}", named_recipe(recipe), settings)
-
-
-def _of_factory(factory: ModuleFactory, name: str, recipe: Recipe, settings: Mapping[str, Any]) -> Network:
-    found = _with_settings(Network(name, factory, recipe), settings, lambda: factory.options)
-    missing = [
-        option
-        for option, parameter in factory.options.items()
-        if parameter.default is parameter.empty and option not in found.options
-    ]
-    if missing:
+        plain = Network(factory.name, factory, recipe)
+    else:
+        plain = Network(f"{factory.name}@{recipe}", factory, named_recipe(recipe))
+    found = _with_settings(plain, settings, lambda: factory.options)
+    needed = (option for option, one in factory.options.items() if one.default is one.empty)
+    if missing := [option for option in needed if option not in found.options]:
         raise LearnerError(
             f"{factory.name} needs {', '.join(missing)}; a factory is given in_channels and n_classes by these names,"
             f" and what else it needs by --set {missing[0]}=VALUE or a default."
@@ -371,10 +340,3 @@ def _with_settings(
         return changed
     parsed = parse_options(plain.name, options(), others, recipe=of_recipe, general={*of_loading, "group"})
     return replace(changed, options=plain.options | parsed)
-
-
-def _mlp(preset: LearnerPreset, settings: Mapping[str, Any]) -> MLP:
-    """The numbers of a recipe that a batched MLP has, with its own settings over them."""
-    recipe = preset.recipe
-    plain = MLP(epochs=recipe.epochs, batch=recipe.batch, rate=recipe.rate, momentum=recipe.momentum, **preset.options)
-    return replace(plain, **parse_settings(MLP, settings))

@@ -1,4 +1,4 @@
-"""What a learner is: something that trains a *group* of trials and says, for each, what came out.
+"""The contract of learners: a learner trains a *group* of trials and gives the outcome of each.
 
 A group is the unit that engines, shards and resumes move around. Its size K is fixed by the learner when a run is
 created, because a learner that trains K models at once gives the same bits only for the same K. Learners that train
@@ -46,7 +46,7 @@ class Learner(Protocol):
 
 
 class Checkpoints(Protocol):
-    """Where the state of a trial in training is kept, one for a trial; the engine throws it away after the outcome."""
+    """The place for states of trials in training, one for each trial; the engine deletes it after the outcome."""
 
     @property
     def every(self) -> float:
@@ -54,7 +54,7 @@ class Checkpoints(Protocol):
         ...
 
     def load(self, trial: int, made_with: Mapping[str, str]) -> bytes | None:
-        """What was saved last, or None. What was made with anything else (a version, a device) is not given."""
+        """The state that was saved last; None if there is none, or if it was made with another version or device."""
         ...
 
     def save(self, trial: int, made_with: Mapping[str, str], content: bytes, fraction: float) -> None:
@@ -69,14 +69,14 @@ class Resumable(Protocol):
     def resuming(self, checkpoints: Checkpoints | None, report: Callable[[PartWay], None]) -> Learner:
         """The same learner, which uses these checkpoints (None: no checkpoints) and says now and then how far it is.
 
-        It checkpoints every `checkpoints.every` seconds, and when an interrupt or `report` raises what is no
-        `Exception`, before it lets that pass.
+        It saves a checkpoint every `checkpoints.every` seconds. It also saves one when an interrupt or `report` raises
+        something that is no `Exception`, and then lets that pass.
         """
         ...
 
 
 class Representation(NamedTuple):
-    """What the last, linear layer of one trained model is given, and what the model got right."""
+    """The inputs of one trained model's last, linear layer, and the model's outcome."""
 
     outcome: Outcome
     train: np.ndarray  # (n_train, n_features) float32

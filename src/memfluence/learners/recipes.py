@@ -22,8 +22,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from memfluence.errors import LearnerError
-from memfluence.learners.settings import is_integer, is_real, known_or_error, parse_settings
+from memfluence.learners.settings import is_integer, is_real, known_or_error, parse_settings, require
 from memfluence.records import Trial
 
 _CHOICES: dict[str, Collection[str]] = {
@@ -92,42 +91,40 @@ class Recipe:
         if isinstance(milestones, list):  # as JSON has it
             object.__setattr__(self, "milestones", tuple(milestones))
         for setting in ("epochs", "batch"):
-            self._require(setting, is_integer(getattr(self, setting), 1), "an integer of at least 1")
+            require(self, setting, is_integer(getattr(self, setting), 1), "an integer of at least 1")
         padding = self.crop_padding
-        self._require("crop_padding", is_integer(padding, 0) and padding < 128, "an integer from 0 to 127")
-        self._require("rate", is_real(self.rate) and 0 < self.rate < math.inf, "a number above 0")
-        self._require(
-            "weight_decay", is_real(self.weight_decay) and 0 <= self.weight_decay < math.inf, "a number of at least 0"
+        require(self, "crop_padding", is_integer(padding, 0) and padding < 128, "an integer from 0 to 127")
+        require(self, "rate", is_real(self.rate) and 0 < self.rate < math.inf, "a number above 0")
+        require(
+            self,
+            "weight_decay",
+            is_real(self.weight_decay) and 0 <= self.weight_decay < math.inf,
+            "a number of at least 0",
         )
-        self._require("muon_rate", is_real(self.muon_rate) and 0 < self.muon_rate < math.inf, "a number above 0")
+        require(self, "muon_rate", is_real(self.muon_rate) and 0 < self.muon_rate < math.inf, "a number above 0")
         for setting in ("momentum", "muon_momentum", "warmup", "label_smoothing"):
             value = getattr(self, setting)
-            self._require(setting, is_real(value) and 0 <= value < 1, "a number in [0, 1)")
-        self._require("decay", is_real(self.decay) and 0 < self.decay <= 1, "a number in (0, 1]")
+            require(self, setting, is_real(value) and 0 <= value < 1, "a number in [0, 1)")
+        require(self, "decay", is_real(self.decay) and 0 < self.decay <= 1, "a number in (0, 1]")
         for setting in ("nesterov", "flip", "alternate_flips", "partial_batches", "deterministic"):
-            self._require(setting, isinstance(getattr(self, setting), bool), "true or false")
+            require(self, setting, isinstance(getattr(self, setting), bool), "true or false")
         for setting, choices in _CHOICES.items():
-            self._require(setting, getattr(self, setting) in choices, f"one of {', '.join(choices)}")
-        self._require("nesterov", not self.nesterov or self.momentum > 0, "false where momentum is 0")
+            require(self, setting, getattr(self, setting) in choices, f"one of {', '.join(choices)}")
+        require(self, "nesterov", not self.nesterov or self.momentum > 0, "false where momentum is 0")
         self._check_milestones()
         for number in (one.name for one in fields(self) if one.type is float):
             object.__setattr__(self, number, float(getattr(self, number)))  # 1 and 1.0 are the same recipe in JSON too
 
     def _check_milestones(self) -> None:
         if self.schedule != "steps":
-            self._require("milestones", self.milestones == (), f"empty for the schedule {self.schedule!r}")
+            require(self, "milestones", self.milestones == (), f"empty for the schedule {self.schedule!r}")
             return
         given: Any = self.milestones
         whole = isinstance(given, tuple) and all(is_integer(epoch, 1) for epoch in given)
         ascending = whole and list(given) == sorted(set(given)) and max(given, default=0) < self.epochs
         thirds = ",".join(str(epoch) for epoch in (self.epochs // 3, 2 * self.epochs // 3) if epoch)
         expected = f"ascending epochs, like --set milestones={thirds}, from 1 to below epochs ({self.epochs})"
-        self._require("milestones", ascending, expected)
-
-    def _require(self, setting: str, holds: bool, expected: str) -> None:
-        if not holds:
-            got = getattr(self, setting)
-            raise LearnerError(f"the setting {setting!r} of {self.name} must be {expected}; got {got!r}.")
+        require(self, "milestones", ascending, expected)
 
     def describe(self) -> dict[str, Any]:
         """All settings, as JSON has them; `Recipe(**recipe.describe())` is the recipe again."""
@@ -242,17 +239,10 @@ LEARNER_PRESETS: dict[str, LearnerPreset] = {
 }
 
 
-def preset_name(name: str) -> str:
-    """The full name of a learner: `resnet50` is `resnet50@paper`, the first one listed for it."""
+def preset_names() -> dict[str, str]:
+    """Name -> full name: `resnet50` is `resnet50@paper`, the first one listed for it."""
     first = {listed.partition("@")[0]: listed for listed in reversed(LEARNER_PRESETS)}
-    full = first.get(name, name)
-    known_or_error(full, LEARNER_PRESETS, "there is no built-in learner", "There are")
-    return full
-
-
-def learner_preset(name: str) -> LearnerPreset:
-    """The learner named `resnet50@paper`, or `resnet50` for short."""
-    return LEARNER_PRESETS[preset_name(name)]
+    return first | {listed: listed for listed in LEARNER_PRESETS}
 
 
 def named_recipe(name: str) -> Recipe:

@@ -24,11 +24,12 @@ from typing import Any
 from memfluence.datasets import Dataset
 from memfluence.errors import LearnerError, MemfluenceWarning, shortened
 from memfluence.learners.estimator import EstimatorLearner
+from memfluence.learners.factory import ModuleFactory
 from memfluence.learners.function import FunctionLearner
 from memfluence.learners.identity import FILE_MODULE_PREFIX, file_sha256, may_be_the_same
 from memfluence.learners.network import from_factory, from_preset
 from memfluence.learners.protocol import Checkpoints, Learner, Representation, Representing, Resumable
-from memfluence.learners.recipes import LEARNER_PRESETS
+from memfluence.learners.recipes import preset_names
 from memfluence.learners.settings import known_or_error, parse_literals, parse_settings
 from memfluence.records import Failure, Outcome, PartWay, Trial, canonical_json
 
@@ -76,17 +77,17 @@ def resolve(learner: Any = "mlp", settings: Mapping[str, Any] | None = None) -> 
         "there is no built-in learner",
         "One of your own is module:attribute or file.py:attribute; built in:",
     )
-    return from_preset(learner, settings or {})
+    return from_preset(preset_names()[learner], settings or {})
 
 
 def built_in() -> set[str]:
     """The names that mean no code but ours."""
-    return {*BUILTIN, *LEARNER_PRESETS, *(name.partition("@")[0] for name in LEARNER_PRESETS)}
+    return {*BUILTIN, *preset_names()}
 
 
 @dataclass(frozen=True)
 class SourcedLearner:
-    """A learner from a file or module: its identity holds the hash of that source; pickled, it is its origin."""
+    """A learner from a file or module: the source's hash is part of its identity, and it is pickled as its origin."""
 
     learner: Learner
     where: str  # module name or absolute path
@@ -134,7 +135,7 @@ def _from_source(where: str, attribute: str, settings: Mapping[str, Any]) -> Sou
     module = load(where)
     name, at, recipe = attribute.partition("@")
     try:
-        found = reduce(getattr, name.split("."), module)
+        found: Any = reduce(getattr, name.split("."), module)
     except AttributeError:
         known_or_error(name, _candidates(module), f"{where} has no attribute", "What could be a learner in it:")
         raise
@@ -142,7 +143,7 @@ def _from_source(where: str, attribute: str, settings: Mapping[str, Any]) -> Sou
     covered = module.__name__ if sha256 else None
     learner: Learner
     if at:
-        learner = from_factory(found, recipe, settings, covered)
+        learner = from_factory(ModuleFactory(found, covered), recipe, settings)
     else:
         learner = _from_object(found, settings, f"{where}:{attribute}", covered)
     origin = str(Path(where).expanduser().resolve()) if is_file(where) else where

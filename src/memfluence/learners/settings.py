@@ -76,6 +76,13 @@ def known_or_error(name: str, known: Iterable[str], problem: str, listing: str, 
     raise LearnerError(f"{problem} {name!r}{hint} {listing} {', '.join(names) or 'none'}.")
 
 
+def require(learner: Any, setting: str, holds: bool, expected: str) -> None:
+    """Raise "the setting ... of ... must be <expected>; got ..." unless it holds."""
+    if not holds:
+        name, got = learner.name, getattr(learner, setting)
+        raise LearnerError(f"the setting {setting!r} of {name} must be {expected}; got {got!r}.")
+
+
 def is_integer(value: Any, at_least: int) -> bool:
     """Whether a setting is an integer, which True is not, and not below the least."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= at_least

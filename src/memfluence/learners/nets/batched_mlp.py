@@ -49,7 +49,7 @@ _ROWS_AT_ONCE = 4096  # examples scored at once: bounds the activations, whateve
 
 @dataclass(frozen=True)
 class _Step:
-    """What is the same about a step in all epochs."""
+    """The shape of a step, the same in all epochs."""
 
     active: int  # the first `active` models take part
     width: int  # the largest of their batches
@@ -68,7 +68,7 @@ class Minibatch:
 
 
 def batch_sizes(subset_size: int, batch: int) -> list[int]:
-    """Those of an epoch: full ones and what is left; where that is a handful, it shares evenly with the one before.
+    """The sizes of an epoch's batches: full ones, and what is left; a handful is shared evenly with the one before.
 
     The rate is the same for every step, so one on a single example goes as far as one on 64, and the epoch ends with
     it: 65 digits in batches of 64 and 1 gave models with a test accuracy of 43%, while 64 give 81%. From an eighth of

@@ -1,13 +1,13 @@
-"""New models for a trainer: of our architectures, or of a factory of the user's, of which less is known.
+"""`FreshModels`: one model that starts anew for every trial, of our architectures or of a user's factory.
 
-Our architectures start anew by the `reset_parameters` of their layers. A module of the user's may hold parameters and
-buffers that no layer draws, so it starts anew by being made anew; its values are then copied into those of the module
-that is being trained, whose place in memory a captured step knows.
+The layers of our architectures draw their values anew by `reset_parameters`. A user's module may have parameters and
+buffers that no layer draws. So the factory makes another module, and its values are copied into the module that is
+trained: captured steps know the place of that one in memory.
 
-A module may hold plain attributes as well: lists, counters, whatever its code sets on itself. They start anew with
-every trial, as the values do: a memory of examples that outlived its trial would show to the next one what that leaves
-out. Tensors are refused there, because nothing but parameters and buffers goes to the device, into a captured step and
-into a checkpoint.
+A user's module may also have plain attributes: lists, counters, whatever its code sets on itself. They start anew as
+well. Otherwise a module that remembers examples would show those of one trial to the next, which may leave them out.
+Tensors in plain attributes are refused, because only parameters and buffers go to the device, into captured steps and
+into checkpoints.
 """
 
 import copy
@@ -144,9 +144,10 @@ class _FullPrecisionLinear(nn.Linear):
 
 
 def take_over(model: nn.Module, made: nn.Module) -> None:
-    """Give each part of the model the plain attributes of the same part of one just made.
+    """Copy the plain attributes of a module that was just made to the model, part by part.
 
-    What these say of parts and values of the new module (a bound method, a list of layers) is said of the model's.
+    Where they refer to parts and values of that module (a bound method, a list of layers), the copies refer to the
+    model's.
     """
     pairs = list(zip(model.modules(), made.modules(), strict=True))
     memo: dict[int, Any] = {id(new): old for old, new in pairs}
@@ -161,9 +162,7 @@ def take_over(model: nn.Module, made: nn.Module) -> None:
         for name, value in _plain(new).items():
             try:
                 old.__dict__[name] = copy.deepcopy(value, memo)
-            except (
-                Exception
-            ):  # locks, files, other people's objects: new already, and copied only for what they refer to
+            except Exception:  # locks, files, other people's objects cannot be copied; these are new, too
                 old.__dict__[name] = value
 
 

@@ -6,9 +6,9 @@ its own counter, so the host does nothing between steps, and a new trial refills
 place. Elsewhere the same step is called as it is. Images that the device cannot hold are brought to it step by step:
 `images.ImageSource` is where they come from.
 
-A captured step has the same bits in every capture. Those of a step that is called as it is (on a GPU where compiling or
-capturing failed, which a warning says) are the same up to rounding, because a compiler has kernels of its own; and
-where a step is on a handful of examples, batch normalization makes much of rounding.
+A captured step has the same bits in every capture. A step that is called as it is (on a GPU where compiling or
+capturing failed, of which a warning tells) has them up to rounding, because a compiler has kernels of its own; in steps
+on a handful of examples, batch normalization enlarges rounding.
 """
 
 import contextlib

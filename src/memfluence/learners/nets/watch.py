@@ -1,7 +1,7 @@
-"""`Watch` looks after a long training beside its steps.
+"""`Watch`: checkpoints, progress and interrupts of one long training.
 
-It goes on from a checkpoint, writes new ones by the clock, says how far it is, and saves before an interrupt acts; when
-the steps are done, the trained model is kept until it was evaluated.
+It restores a checkpoint, saves new ones by the clock, and reports how far the training is. An interrupt waits until a
+checkpoint is saved. After the last step the trained model can be saved until it has been evaluated.
 """
 
 import io
@@ -41,7 +41,7 @@ class HeldInterrupts:
         return bool(self._waiting)
 
     def act(self) -> None:
-        """Let each that came do what it would have done, which is to raise."""
+        """Call the handlers of the signals that came; they raise."""
         while self._waiting:
             self._waiting.pop(0)()
 
@@ -89,9 +89,9 @@ class Watch:
 
     @contextmanager
     def over(self, state: Sequence[torch.Tensor], steps: int, device: torch.device) -> Iterator[int]:
-        """The block trains from the step that this gives, and calls `after` when it has given out a step.
+        """The block trains from the step that this yields, and calls `after` when the device was given a step.
 
-        `state` is all that steps change: restored in place if there is a checkpoint of it, and saved from there.
+        `state` holds all tensors that steps change: a checkpoint is copied into them, and made from them.
         """
         if self._report is None and self._checkpoints is None:
             yield 0
@@ -119,7 +119,7 @@ class Watch:
 
     @contextmanager
     def until_evaluated(self) -> Iterator[None]:
-        """The block trains within `over` and then evaluates the model; an interrupt after the last step keeps it."""
+        """The block trains (within `over`) and evaluates; an interrupt after the last step saves the trained model."""
         try:
             yield
         except BaseException as error:
