@@ -21,7 +21,7 @@ def parse_settings(learner: type[Any], settings: Mapping[str, Any]) -> dict[str,
     parsed = {}
     for setting, value in settings.items():
         known_or_error(setting, known, f"{name} has no setting", "Its settings are")
-        parsed[setting] = _parse(value, hints[setting], name, setting) if isinstance(value, str) else value
+        parsed[setting] = _read(value, hints[setting], name, setting)
     return parsed
 
 
@@ -47,23 +47,33 @@ def parse_options(
             )
             known_or_error(setting, recipe, f"{learner} has no setting", listing, also=[*options, *general])
         kinds = (options[setting].annotation, type(options[setting].default))
-        kind = next((kind for kind in kinds if kind in _BY_TYPE), None)
-        if kind is None:
-            parsed |= parse_literals({setting: value})
-        else:
-            parsed[setting] = _parse(value, kind, learner, setting) if isinstance(value, str) else value
+        parsed[setting] = _read(value, next((kind for kind in kinds if kind in _BY_TYPE), None), learner, setting)
     return parsed
 
 
 def parse_literals(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings without types: what reads as a Python literal is one (0.5, None, (3, 4)), the rest is text."""
-    parsed = {}
-    for setting, value in settings.items():
-        try:
-            parsed[setting] = ast.literal_eval(value) if isinstance(value, str) else value
-        except (SyntaxError, ValueError):
-            parsed[setting] = value
-    return parsed
+    return {setting: _read(value, None, "", setting) for setting, value in settings.items()}
+
+
+def _read(value: Any, kind: Any, learner: str, setting: str) -> Any:
+    """Text read by the type that is wanted, or as a literal for a type that is none of `_BY_TYPE`."""
+    if not isinstance(value, str) or kind is str:
+        return value
+    try:
+        if kind is bool:
+            return {"true": True, "false": False}[value.lower()]
+        if kind in (int, float):
+            return kind(value)
+        if kind == tuple[int, ...]:
+            return tuple(int(part) for part in value.strip("()").split(",") if part.strip())
+    except (KeyError, ValueError):
+        expected = {int: "an integer", float: "a number", bool: "true or false"}.get(kind, "integers, like 256,128")
+        raise LearnerError(f"the setting {setting!r} of {learner} must be {expected}; got {value!r}.") from None
+    try:
+        return ast.literal_eval(value)
+    except (SyntaxError, ValueError):
+        return value
 
 
 def known_or_error(name: str, known: Iterable[str], problem: str, listing: str, *, also: Iterable[str] = ()) -> None:
@@ -91,21 +101,3 @@ def is_integer(value: Any, at_least: int) -> bool:
 def is_real(value: Any) -> bool:
     """Whether a setting is a number, which True is not; it may be infinite or NaN."""
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _parse(text: str, kind: Any, learner: str, setting: str) -> Any:
-    expected = {int: "an integer", float: "a number", bool: "true or false"}.get(kind, "integers, like 256,128")
-    try:
-        if kind is str:
-            return text
-        if kind is bool:
-            return {"true": True, "false": False}[text.lower()]
-        if kind in (int, float):
-            return kind(text)
-        if kind == tuple[int, ...]:
-            return tuple(int(part) for part in text.strip("()").split(",") if part.strip())
-    except (KeyError, ValueError):
-        pass
-    else:
-        raise TypeError(f"settings of the type {kind} cannot be given as text")
-    raise LearnerError(f"the setting {setting!r} of {learner} must be {expected}; got {text!r}.")

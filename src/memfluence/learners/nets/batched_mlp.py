@@ -57,14 +57,11 @@ class _Step:
 
 
 @dataclass(frozen=True)
-class Minibatch:
-    """One step of the first `active` models on `width` examples each."""
+class Minibatch(_Step):
+    """One step with its examples."""
 
     rows: torch.Tensor  # (active * width,) rows of the training inputs
     labels: torch.Tensor  # (active, 1, width) their class codes
-    active: int
-    width: int
-    share: torch.Tensor | None  # (active, 1, width) weight of each example; None where all are 1 / width
 
 
 def batch_sizes(subset_size: int, batch: int) -> list[int]:
@@ -107,7 +104,7 @@ def minibatches(
         for rows, codes, shape in zip(rows_by_step, labels_by_step, shapes):  # (models, 1, batch) each
             if (shape.active, shape.width) != (len(kept), batch):
                 rows, codes = (part[: shape.active, :, : shape.width].contiguous() for part in (rows, codes))
-            yield Minibatch(rows.view(-1), codes, shape.active, shape.width, shape.share)
+            yield Minibatch(shape.active, shape.width, shape.share, rows.view(-1), codes)
 
 
 def _shapes(sizes: Sequence[Sequence[int]], device: torch.device) -> list[_Step]:
