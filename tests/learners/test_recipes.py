@@ -14,9 +14,9 @@ from torch import nn
 
 import memfluence as mf
 from memfluence.errors import LearnerError, RunMismatchError
-from memfluence.learners import MLP
+from memfluence.learners import MLP, resolve
 from memfluence.learners.nets.architectures import ARCHITECTURES
-from memfluence.learners.recipes import LEARNER_PRESETS, PRESETS, Recipe, learner_preset, override
+from memfluence.learners.recipes import LEARNER_PRESETS, PRESETS, Recipe, override, preset_names
 
 PLAIN = Recipe(epochs=10, batch=32, rate=0.1)
 
@@ -64,14 +64,14 @@ def test_every_preset_names_an_architecture_and_a_recipe_of_the_list() -> None:
 
 
 def test_learners_by_name() -> None:
-    assert learner_preset("inception@mnist") is LEARNER_PRESETS["inception@mnist"]
-    assert learner_preset("resnet50") is LEARNER_PRESETS["resnet50@paper"]
-    assert learner_preset("inception") is LEARNER_PRESETS["inception@paper"]
-    assert learner_preset("resnet9") is LEARNER_PRESETS["resnet9@fast"]
+    assert preset_names()["inception@mnist"] == "inception@mnist"
+    assert preset_names()["resnet50"] == "resnet50@paper"
+    assert preset_names()["inception"] == "inception@paper"
+    assert preset_names()["resnet9"] == "resnet9@fast"
     with pytest.raises(LearnerError, match=r"no built-in learner 'resnet50@papr'; did you mean 'resnet50@paper'\?"):
-        learner_preset("resnet50@papr")
+        resolve("resnet50@papr")
     with pytest.raises(LearnerError, match="no built-in learner '@'"):
-        learner_preset("@")
+        resolve("@")
 
 
 @pytest.mark.parametrize("name", sorted(PRESETS))
