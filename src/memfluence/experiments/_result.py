@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from memfluence.datasets import short_name
 from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError
 from memfluence.estimators import arms
 from memfluence.records import Trials
 from memfluence.runs import Run
-from memfluence.store import RunInfo, other_inputs
+from memfluence.store import other_inputs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,12 +86,6 @@ def points(found: Mapping[str, Any], spread: str = "stderr", digits: int = 2) ->
     """'1.47 ± 0.07', a mean in percent points."""
     mean, beside = (decimal(None if found[one] is None else 100 * found[one], digits) for one in ("mean", spread))
     return mean if "-" in (mean, beside) else f"{mean} ± {beside}"
-
-
-def about(info: RunInfo) -> str:
-    """'digits, mlp: 1,197 training examples', the beginning of a title."""
-    what = ", ".join(part for part in (short_name(str(info.dataset["name"])), (info.learner or {}).get("name")) if part)
-    return f"{what}{': ' if what else ''}{info.n_train:,} training examples"
 
 
 def spread(values: Sequence[float] | np.ndarray) -> Spread:

@@ -35,7 +35,6 @@ from memfluence.experiments._result import (
     Result,
     Said,
     Spread,
-    about,
     check_repeats,
     check_same_data,
     decimal,
@@ -45,7 +44,7 @@ from memfluence.experiments._result import (
 from memfluence.findings.agreement import INFLUENCE, MEMORIZATION, Agreement, Part, agreement, influence_agreement
 from memfluence.findings.cross_fit import halves
 from memfluence.records import Trials
-from memfluence.runs import Run
+from memfluence.runs import Run, about
 from memfluence.seeding import generator
 from memfluence.store import unpack
 from memfluence.wording import approximate, percent

@@ -23,10 +23,10 @@ from memfluence.drawing import encoded, style
 from memfluence.engines.progress import ProgressListener
 from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError
 from memfluence.experiments import named
-from memfluence.experiments._result import Result, about, of_keep, plain
+from memfluence.experiments._result import Result, of_keep, plain
 from memfluence.learners import Learner, described, resolve
 from memfluence.records import Trials
-from memfluence.runs import Run, open_run
+from memfluence.runs import Run, about, open_run
 from memfluence.store import refuse_uri, unpack, write_whole
 from memfluence.training.campaign import failed_trials, listener_of, prepare
 from memfluence.training.options import EngineOptions, TrialOptions, option, run_options, same_as

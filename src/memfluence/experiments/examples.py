@@ -19,8 +19,8 @@ import numpy as np
 from memfluence.datasets import Dataset, features, one_input, picture_range, to_images
 from memfluence.drawing import INK, ORANGE, SOFT, WORDS, cell, new_canvas, write
 from memfluence.errors import InputError, MemfluenceWarning
-from memfluence.experiments._result import Result, Said, about, check_trials, decimal
-from memfluence.runs import Run
+from memfluence.experiments._result import Result, Said, check_trials, decimal
+from memfluence.runs import Run, about
 from memfluence.wording import class_name, shortened, value
 
 if TYPE_CHECKING:

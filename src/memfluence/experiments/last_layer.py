@@ -39,7 +39,6 @@ from memfluence.experiments._result import (
     BLOCKS,
     Result,
     Said,
-    about,
     check_integer,
     check_same_data,
     check_trials,
@@ -54,7 +53,7 @@ from memfluence.findings.agreement import MEMORIZATION, Agreement, Part, agreeme
 from memfluence.learners import Learner, Representation, represent, resolve
 from memfluence.npzfiles import open_npz
 from memfluence.records import Trial, Trials, canonical_json, digest
-from memfluence.runs import Run, open_run
+from memfluence.runs import Run, about, open_run
 from memfluence.store import CheckpointFiles, unpack, write_whole
 from memfluence.wording import count
 

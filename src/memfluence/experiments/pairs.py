@@ -23,9 +23,9 @@ import numpy as np
 
 from memfluence.drawing import BLUE, INK, ORANGE, SOFT, WORDS, cell, new_canvas, write
 from memfluence.errors import InputError
-from memfluence.experiments._result import Result, Said, about, check_trials, decimal
+from memfluence.experiments._result import Result, Said, check_trials, decimal
 from memfluence.experiments.examples import in_words, pictures
-from memfluence.runs import Run
+from memfluence.runs import Run, about
 from memfluence.wording import class_name, shortened, value
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ import numpy as np
 
 from memfluence.drawing import BLUE, GREY, INK, ORANGE, PAGE, curve, panels
 from memfluence.errors import InputError
-from memfluence.experiments._result import Result, Said, about, decimal
+from memfluence.experiments._result import Result, Said, decimal
 from memfluence.experiments.consistency import (
     Side,
     agreement_table,
@@ -36,7 +36,7 @@ from memfluence.experiments.consistency import (
     trials_each,
 )
 from memfluence.findings.agreement import Agreement
-from memfluence.runs import Run
+from memfluence.runs import Run, about
 from memfluence.wording import approximate
 
 if TYPE_CHECKING:

@@ -131,18 +131,23 @@ def held_out_votes(
     """Counts (n_train, n_classes): of the models that left a training example out, those that predict each class."""
     chosen = arms(trials, kinds, keep)
     held_out = predictions[np.searchsorted(trials.numbers, chosen.out_trials.numbers)]
-    return np.concatenate([counts[:, :n_classes] for _, counts in _votes(chosen, n_classes, held_out)])
+    return np.concatenate([counts[:, :n_classes] for _, counts in votes(held_out, n_classes, chosen.out_trials.mask)])
 
 
-def _votes(chosen: Arms, n_classes: int, predictions: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Some training examples at a time, and their votes (some, n_classes + 1); the last class is 'none of them'."""
-    n_codes, n_train = n_classes + 1, predictions.shape[1]
+def votes(
+    predictions: np.ndarray, n_classes: int, left_out: np.ndarray | None = None
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Some examples at a time, and their votes (some, n_classes + 1); the last class is 'none of them'.
+
+    Of all predictions (trials, n), or of the models that left the example out of their packed masks (trials, ...).
+    """
+    n_codes, n = n_classes + 1, predictions.shape[1]
     at_once = max(1, PREDICTIONS_AT_ONCE // max(len(predictions), n_codes))
-    for start in range(0, n_train, at_once):
-        some = np.arange(start, min(n_train, start + at_once))
-        held_out = bits_at(chosen.out_trials.mask, some) == 0  # (trials, some)
+    for start in range(0, n, at_once):
+        some = np.arange(start, min(n, start + at_once))
         cells = predictions[:, some].astype(np.int64) + n_codes * np.arange(len(some))  # (trials, some)
-        yield some, np.bincount(cells[held_out], minlength=n_codes * len(some)).reshape(len(some), n_codes)
+        cells = cells.ravel() if left_out is None else cells[bits_at(left_out, some) == 0]
+        yield some, np.bincount(cells, minlength=n_codes * len(some)).reshape(len(some), n_codes)
 
 
 def _as_often(held_out: np.ndarray) -> np.ndarray:
@@ -153,14 +158,14 @@ def _as_often(held_out: np.ndarray) -> np.ndarray:
 
 def _agreement(chosen: Arms, labels: np.ndarray, n_classes: int, predictions: np.ndarray) -> Agreement:
     """The most common other label among the predictions of the models that left each example out."""
-    suggestion, votes = labels.copy(), np.zeros(len(labels), dtype=np.int64)
-    for some, counts in _votes(chosen, n_classes, predictions):
+    suggestion, most = labels.copy(), np.zeros(len(labels), dtype=np.int64)
+    for some, counts in votes(predictions, n_classes, chosen.out_trials.mask):
         counts[np.arange(len(some)), labels[some]] = counts[:, n_classes] = 0
-        votes[some] = counts.max(axis=1)
-        suggestion[some] = np.where(votes[some] > 0, counts.argmax(axis=1), labels[some])  # ties: the lower class
+        most[some] = counts.max(axis=1)
+        suggestion[some] = np.where(most[some] > 0, counts.argmax(axis=1), labels[some])  # ties: the lower class
     n = chosen.sample_out
     with np.errstate(invalid="ignore"):  # 0 / 0: never left out
-        share = votes / chosen.trials_out
+        share = most / chosen.trials_out
     lower, upper = wilson_interval(share, n)
     shrunk = (share * n + 1) / (n + 2)
     return Agreement(suggestion, share, np.sqrt(shrunk * (1 - shrunk) / (n + 2)), lower, upper)

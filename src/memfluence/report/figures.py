@@ -6,7 +6,7 @@ Sizes are in inches at which the text is 7 to 9 points, so a figure goes into a 
 Ito's, which colour-blind readers can tell apart.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memfluence.datasets import Dataset, picture_range, short_name, to_images
+from memfluence.datasets import Dataset, picture_range, to_images
 from memfluence.drawing import BLUE, FORMATS, GREY, INK, ORANGE, SOFT, encoded, new_canvas, picture, style
 from memfluence.errors import InputError
 from memfluence.estimators.counts import pair_counts
 from memfluence.findings import Attack, Duplicates, Mislabels, Pairs
 from memfluence.paper import INFLUENCE, MEMORIZED
 from memfluence.report._histogram import histogram
+from memfluence.runs import about
 from memfluence.store import write_whole
 from memfluence.wording import class_name, count, error, percent, shortened, value
 
@@ -53,12 +54,9 @@ def new_figure(path: Path, width: float, height: float) -> "Iterator[Figure]":
         write_whole(path, encoded(figure, path.suffix))
 
 
-def about(run: "Run") -> str:
+def _about(run: "Run") -> str:
     """The data, the learner, n and t: 'digits, mlp: 1,197 training examples, 2,000 models'."""
-    learner = (run.info.learner or {}).get("name")
-    name = short_name(str(run.info.dataset["name"]))
-    what = ", ".join(part for part in (name, learner) if part)
-    return f"{what}{': ' if what else ''}{count(run.info.n_train)} training examples, {count(len(run.trials))} models"
+    return f"{about(run.info)}, {count(len(run.trials))} models"
 
 
 def pictures(dataset: Dataset, inputs: Any, rows: Sequence[int]) -> dict[int, np.ndarray]:
@@ -99,14 +97,14 @@ def pairs_figure(run: "Run", dataset: Dataset, path: Path, rows: int = 5, *, kee
     influence, so that the strongest are not the only ones seen. Gives `path`.
     """
     pairs = run.find_pairs(MEMORIZED, INFLUENCE, keep=keep)
-    carriers = _carriers_of(run, pairs, rows, keep, spread=True)
+    carriers = _carriers_of(run, pairs, rows, keep)
     if not carriers:
         raise InputError(f"There are no pairs to draw. {pairs.warning}")
     train = pictures(dataset, dataset.x_train, [carrier.train.index for carrier in carriers])
     test = pictures(dataset, dataset.x_test, [one.index for carrier in carriers for one in carrier.tests])
     height = HEAD + len(carriers) * (CELL + TEXT)
     with new_figure(path, WIDTH, height) as figure:
-        _heading(figure, about(run), height)
+        _heading(figure, _about(run), height)
         for row, carrier in enumerate(carriers):
             top = height - HEAD - row * (CELL + TEXT)
             name = shortened(class_name(dataset.class_names[carrier.train.label]), NAME_LETTERS)
@@ -141,7 +139,7 @@ def histogram_figure(run: "Run", path: Path, *, keep: float | None = None) -> Pa
         )
         axes.set_xlabel("memorization")
         axes.set_ylabel("training examples\n(log scale)")
-        figure.text(0.13, 0.92, about(run), color=SOFT)
+        figure.text(0.13, 0.92, _about(run), color=SOFT)
     return path
 
 
@@ -162,34 +160,28 @@ def attack_figure(run: "Run", found: Attack, path: Path) -> Path:
         axes.set_xlabel("false positive rate")
         axes.set_ylabel("true positive rate")
         axes.legend(frameon=False, loc="lower right")
-        figure.text(0.15, 0.95, about(run), color=SOFT)
+        figure.text(0.15, 0.95, _about(run), color=SOFT)
         figure.text(0.15, 0.905, f"{found.targets} target models, {found.shadows} shadow models each", color=SOFT)
     return path
 
 
-def _training_examples(run: "Run", rows: Iterable[int], keep: float | None) -> list[Example]:
-    """Training examples with their memorization."""
-    estimate = run.estimate_memorization(keep)
-    columns = (estimate.value, estimate.stderr, estimate.accuracy_in, estimate.accuracy_out)
-    labels = run.label_codes[0]
-    return [Example(int(row), int(labels[row]), *(float(column[row]) for column in columns)) for row in rows]
-
-
-def _carriers_of(run: "Run", pairs: Pairs, wanted: int, keep: float | None, *, spread: bool = False) -> list[Carrier]:
+def _carriers_of(run: "Run", pairs: Pairs, wanted: int, keep: float | None) -> list[Carrier]:
     """Up to `wanted` training examples of the pairs, in the order of their highest influence.
 
-    The first ones, or with `spread` ones evenly spaced over the whole order, so that a figure does not show the
-    strongest alone (the paper's last appendix).
+    They are evenly spaced over the whole order, so that a figure does not show the strongest alone (the paper's last
+    appendix).
     """
     _, first = np.unique(pairs.train_index, return_index=True)
     order = np.sort(first)  # pairs come strongest first, so this is the order of the highest influence
-    if spread and len(order) > wanted:
+    if len(order) > wanted:
         order = order[np.linspace(0, len(order) - 1, wanted).astype(int)]
-    trains = _training_examples(run, pairs.train_index[order[:wanted]], keep)
-    return [
-        Carrier(train, _most_influenced(run, train, keep), int((pairs.train_index == train.index).sum()))
-        for train in trains
-    ]
+    estimate, labels = run.estimate_memorization(keep), run.label_codes[0]
+    columns = (estimate.value, estimate.stderr, estimate.accuracy_in, estimate.accuracy_out)
+    carriers = []
+    for row in pairs.train_index[order].tolist():
+        train = Example(row, int(labels[row]), *(float(column[row]) for column in columns))
+        carriers.append(Carrier(train, _most_influenced(run, train, keep), int((pairs.train_index == row).sum())))
+    return carriers
 
 
 def _most_influenced(run: "Run", train: Example, keep: float | None) -> list[Example]:
@@ -266,7 +258,7 @@ def mislabels_figure(run: "Run", dataset: Dataset, found: Mislabels, path: Path,
 
     said = " and what held-out models say instead, with the share that does" if found.agreement else ""
     heading = (
-        f"Likely mislabels. {about(run)}",
+        f"Likely mislabels. {_about(run)}",
         f"The label{said}; models that are right without → with the example in training",
     )
     cells = [([shown[int(found.index[row])]], lines(row)) for row in rows]
@@ -291,7 +283,7 @@ def duplicates_figure(run: "Run", dataset: Dataset, found: Duplicates, path: Pat
         ]
 
     heading = (
-        f"Train-test near-duplicates. {about(run)}",
+        f"Train-test near-duplicates. {_about(run)}",
         "Left the training, right the test example that hangs on it; influence and the lower end of its 95% interval",
     )
     cells = [([train[int(found.train_index[row])], test[int(found.test_index[row])]], lines(row)) for row in rows]

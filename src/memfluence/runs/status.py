@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from memfluence.store import INDEXED, TrialStore, versions_in
+from memfluence.datasets import short_name
+from memfluence.store import INDEXED, RunInfo, TrialStore, versions_in
 
 LATE = 600.0  # seconds before the last trial that count as "of late"
 
@@ -117,3 +118,9 @@ def _pace(finished: np.ndarray) -> float | None:
     late = finished[finished >= finished[-1] - LATE] if len(finished) else finished
     span = float(late[-1] - late[0]) if len(late) else 0.0
     return (len(late) - 1) / span if span > 0 else None
+
+
+def about(info: RunInfo) -> str:
+    """'digits, mlp: 1,197 training examples', the beginning of a title."""
+    what = ", ".join(part for part in (short_name(str(info.dataset["name"])), (info.learner or {}).get("name")) if part)
+    return f"{what}{': ' if what else ''}{info.n_train:,} training examples"

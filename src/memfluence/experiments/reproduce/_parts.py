@@ -17,12 +17,12 @@ from memfluence.engines.progress import duration
 from memfluence.errors import DeadlineReached, InputError, Interrupted, MemfluenceError
 from memfluence.estimators import memorization
 from memfluence.experiments import named
-from memfluence.experiments._result import BLOCKS, Result, about, check_trials, jackknife, spread
+from memfluence.experiments._result import BLOCKS, Result, check_trials, jackknife, spread
 from memfluence.experiments.doing import Training, begun, experiment
 from memfluence.experiments.reproduce._subjects import FEWEST, LEAST, MOST, TRAINED, Subject, base_trials, more_repeats
 from memfluence.learners import resolve
 from memfluence.records import digest
-from memfluence.runs import Run, open_run
+from memfluence.runs import Run, about, open_run
 from memfluence.store import RUN_FILE, is_run, unpack, write_whole
 
 NO_TIME = "There was not enough time for it; the same command goes on."

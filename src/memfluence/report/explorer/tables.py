@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memfluence.estimators import Memorization
-from memfluence.estimators.counts import bits_at
-from memfluence.findings import Duplicates, Mislabels, Pairs
+from memfluence.findings import Duplicates, Mislabels, Pairs, mislabels
 from memfluence.report.explorer.influences import Details, Strongest, accuracies_of
 from memfluence.report.explorer.scripts import packed, packed_fractions, quantized
 
@@ -21,7 +20,6 @@ REJECTED = 0.5  # least share of held-out models, surely, that reject the label 
 ALWAYS_LISTED = 24  # where there are fewer such, the first ones of the ranking anyway
 PAIRS = 100_000  # the strongest
 CLASSES = 5  # that models give for an example, shown of it
-PREDICTIONS_AT_ONCE = 2**23
 
 Document = dict[str, Any]
 
@@ -41,20 +39,13 @@ def votes(predictions: np.ndarray, n_classes: int, left_out: np.ndarray | None =
     """
     n = predictions.shape[1]
     code, share = np.full((n, CLASSES), -1), np.full((n, CLASSES), np.nan)
-    n_codes = n_classes + 1
-    at_once = max(1, PREDICTIONS_AT_ONCE // max(len(predictions), n_codes))
-    for start in range(0, n, at_once):
-        some = np.arange(start, min(n, start + at_once))
-        asked = np.ones((len(predictions), len(some)), bool)
-        if left_out is not None:
-            asked = bits_at(left_out, some) == 0  # (trials, some)
-        cells = predictions[:, some].astype(np.int64) + n_codes * np.arange(len(some))
-        counts = np.bincount(cells[asked], minlength=n_codes * len(some)).reshape(len(some), n_codes)[:, :n_classes]
-        order = np.argsort(-counts, axis=1, kind="stable")[:, :CLASSES]
-        highest = np.take_along_axis(counts, order, axis=1)  # (some, up to CLASSES)
+    for some, counts in mislabels.votes(predictions, n_classes, left_out):
+        shown = counts[:, :n_classes]
+        order = np.argsort(-shown, axis=1, kind="stable")[:, :CLASSES]
+        highest = np.take_along_axis(shown, order, axis=1)  # (some, up to CLASSES)
         code[some, : order.shape[1]] = np.where(highest > 0, order, -1)
         with np.errstate(invalid="ignore"):
-            share[some, : order.shape[1]] = highest / asked.sum(axis=0)[:, None]
+            share[some, : order.shape[1]] = highest / counts.sum(axis=1)[:, None]
     return Votes(code, share)
 
 
