@@ -76,6 +76,13 @@ def panels(
     return figure, axes
 
 
+def axis_of_counts(axes: "Axes", most: float) -> None:
+    """A logarithmic axis of counts, on which zero has a place."""
+    axes.set_yscale("function", functions=(np.log1p, np.expm1))
+    ticks = [0, *(step * 10**power for power in range(9) for step in (1, 3) if step * 10**power <= most)]
+    axes.set_yticks(ticks, [f"{tick:,}" for tick in ticks])
+
+
 def curve(
     axes: "Axes",
     x: Sequence[float] | np.ndarray,

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 
 def _stopped(campaign: "Campaign") -> dict[str, dict[str, Any]]:
-    """What the learner is set to for early stopping, by the name of the store."""
+    """Settings for early stopping, by the name of the store."""
     return {f"epochs-{count}": {"epochs": count} for count in campaign.epochs}
 
 
 def _clipped(campaign: "Campaign") -> dict[str, dict[str, Any]]:
-    """What it is set to for clipping and noise."""
+    """Settings for clipping and noise, by the name of the store."""
     clipped = {f"clip-{clip:.12g}": {"clip": clip, "noise": 0.0} for clip in campaign.clips}
     at = campaign.noise_clip
     return clipped | {f"clip-{at:.12g}-noise-{noise:.12g}": {"clip": at, "noise": noise} for noise in campaign.noises}
@@ -97,7 +97,7 @@ def _by_seen(run: Run, first: int | None = None) -> dict[str, np.ndarray]:
 
 
 def times_seen(data: Dataset) -> np.ndarray:
-    """How often each subpopulation is in the training set, (subpopulations,)."""
+    """The number of training examples of each subpopulation, (subpopulations,)."""
     return np.bincount(data.attributes["train_subpopulation"], minlength=len(data.attributes["subpopulation_class"]))
 
 

@@ -33,7 +33,7 @@ class Spread(TypedDict):
 
 @dataclass(frozen=True)
 class Said:
-    """What the command line prints of a result, below its title: a table and lines."""
+    """A table and lines, which the command line prints below the title of a result."""
 
     header: Sequence[str]
     rows: Iterable[Sequence[object]]

@@ -70,7 +70,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Curves:
-    """How two sides agree: on memorization, on influence within classes, and across classes (None: not asked for)."""
+    """Agreements of two sides: on memorization, on influence within classes and across them (None: not asked for)."""
 
     memorization: Agreement
     same_class: Agreement
@@ -85,7 +85,7 @@ def check_draws(splits: int, permutations: int) -> None:
 
 
 def trials_each(run: Run, others: Sequence[Run] = (), keep: float | None = None, wanted: int | None = None) -> int:
-    """How many trials each side of every comparison has: as many as all can give, at most `wanted`.
+    """The number of trials of each side in every comparison: as many as all can give, at most `wanted`.
 
     The first run gives two sides, so at most half of its trials.
     """
@@ -129,7 +129,7 @@ def sides(
 
 
 def on_memorization(first: Side, second: Side, *, mem: float, permuted: bool = False) -> Agreement:
-    """How two sides agree on memorization, at `mem` and at the thresholds of the grid."""
+    """The agreement of two sides on memorization, at `mem` and at the thresholds of the grid."""
     values = [memorization_of(side.arms).value if permuted else side.memorization for side in (first, second)]
     return agreement([Part(values[0], values[1], np.True_, np.True_)], np.union1d(MEMORIZATION, [mem]))
 
@@ -144,7 +144,7 @@ def compared(
     memory: str | int | None = None,
     permuted: bool = False,
 ) -> Curves:
-    """How two sides agree, at `mem` and `infl` and at the thresholds of the grids.
+    """The agreement of two sides, at `mem` and `infl` and at the thresholds of the grids.
 
     With `permuted`, their arms have permuted masks, and whom they find memorized is kept.
     """
@@ -269,7 +269,7 @@ def _of(curves: Sequence[Curves], kind: str) -> list[Agreement]:
 
 
 def _read_off(found: Sequence[Agreement], *thresholds: float) -> list[dict[str, Any]]:
-    """What the draws say at some of the thresholds."""
+    """The agreement at some of the thresholds, over the draws."""
 
     def over(values: Iterable[float]) -> Spread:
         return spread([value for value in values if not np.isnan(value)])
@@ -307,7 +307,7 @@ def agreement_table(name: str, kind: str, found: Sequence[Agreement]) -> "Any":
 
 
 def _names(run: Run, others: Sequence[Run]) -> list[str]:
-    """What lines are called: the learner, with as much of the directory as it takes to tell them apart."""
+    """Names of the lines: the learner, with as much of the directory as it takes to tell them apart."""
     runs = (run, *others)
     learners = [(one.info.learner or {}).get("name") for one in runs]
     names = [str(learner or one.path.name) for learner, one in zip(learners, runs)]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Retraining:
-    """Which examples each model keeps, and what it is for. Model k is trial k of an explicit design with this seed."""
+    """Models to be trained: what each keeps and is for. Model k is trial k of an explicit design with this seed."""
 
     experiment: str
     masks: np.ndarray  # (trials, n_train) bool
@@ -111,7 +111,7 @@ class Retraining:
 
 
 def correct_by_trial(plan: Retraining, trials: Trials) -> dict[int, np.ndarray]:
-    """What each model that is there got right, by its number, (n_test,) bool each."""
+    """The test examples that each trained model got right, by its number, (n_test,) bool each."""
     correct = unpack(trials.test_correct, trials.n_test)  # (trials, n_test)
     return {int(number): row for number, row in zip(trials.numbers, correct) if number < len(plan.purposes)}
 
@@ -161,7 +161,7 @@ class Training(EngineOptions):
 
     @property
     def listener(self) -> ProgressListener:
-        """Who is told how far it is."""
+        """The listener that is told of the progress."""
         return listener_of(self.progress)
 
     @property
@@ -208,7 +208,7 @@ def experiment(name: str, *runs: str | Path | Run, out: Out = None, **options: A
 
 
 def directory_of(name: str, runs: list[Run], out: str | Path | None) -> Path:
-    """Where the result of an experiment goes."""
+    """The directory of an experiment's result."""
     if out is not None:
         return refuse_uri(Path(out))
     return runs[0].folder / "experiments" / name if runs else Path("runs") / name
@@ -254,7 +254,7 @@ def only(runs: list[Run], name: str) -> Run:
 
 
 def begun(out: Path) -> list[int]:
-    """How many repeats the models in a directory were planned with, each time that it was asked for more."""
+    """The numbers of repeats that a directory was planned with: one for each time that more were asked for."""
     there = _planned(out)
     return [] if there is None else list(there["settings"]["begun"])
 

@@ -92,7 +92,7 @@ def summarize(
 
 
 def binned(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """How many values lie in each bin, (bins,) int64. A bin holds its lower edge; the last one also holds the upper."""
+    """The number of values in each bin, (bins,) int64. A bin holds its lower edge; the last one both of its edges."""
     return np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0]
 
 
@@ -100,7 +100,7 @@ WIDTH = 6.2
 
 
 def draw(result: Result) -> "Figure":
-    """How many selected pairs have which influence, and how many of them permuted masks would give."""
+    """The numbers of selected pairs by influence, and those that permuted masks would give."""
     numbers, table = result.numbers, result.table
     figure, axes = panels(result.title.replace("; ", ";\n"), WIDTH, 3.0)
     panel = axes[0, 0]

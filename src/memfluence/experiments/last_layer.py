@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from memfluence.datasets import Dataset
-from memfluence.drawing import BLUE, INK, ORANGE, PAGE, SOFT, panels
+from memfluence.drawing import BLUE, INK, ORANGE, PAGE, SOFT, axis_of_counts, panels
 from memfluence.engines import interrupted_at
 from memfluence.errors import DeadlineReached, InputError, Interrupted, RunMismatchError, StoreError
 from memfluence.estimators import memorization
@@ -55,7 +55,6 @@ from memfluence.npzfiles import open_npz
 from memfluence.records import Trial, Trials, canonical_json, digest
 from memfluence.runs import Run, about, open_run
 from memfluence.store import CheckpointFiles, unpack, write_whole
-from memfluence.wording import count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -111,7 +110,7 @@ def conduct(
 
 
 def linear_at_once(n_train: int, device: str) -> int:
-    """How many linear models are trained at once: on a CPU, an epoch of 50,000 x 512 features takes one alone 0.083 s,
+    """The number of linear models trained at once: on a CPU, an epoch of 50,000 x 512 features takes one alone 0.083 s,
     ten at once 0.112 s each.
     """
     from memfluence.learners.nets.device import torch_device
@@ -120,7 +119,7 @@ def linear_at_once(n_train: int, device: str) -> int:
 
 
 def _made_with(out: Path) -> dict[str, Any]:
-    """What the representations of a last-layer experiment were made with."""
+    """The network that made the representations in a directory."""
     if not (out / NETWORK_FILE).is_file():
         raise InputError(f"{out} has no {NETWORK_FILE}: its network was not trained yet; run it without --no-train.")
     found: dict[str, Any] = json.loads((out / NETWORK_FILE).read_bytes())
@@ -278,7 +277,7 @@ def _jackknifed(sides: Mapping[str, tuple[Run, float | None]], mem: float) -> di
 
 
 def _pairs(sides: Mapping[str, tuple[Run, float | None]], mem: float, infl: float, same_class: bool) -> dict[str, Any]:
-    """How many pairs each side selects, and how many it would by chance."""
+    """The number of pairs that each side selects, and the number by chance."""
     found: dict[str, Any] = {}
     for name, (run, keep) in sides.items():
         pairs = run.find_pairs(mem, infl, same_class=same_class, keep=keep)
@@ -312,7 +311,7 @@ _LOUD = "The representation has seen every training example: these linear models
 
 
 def draw(result: Result) -> "Figure":
-    """How few examples the last layer memorizes, and how little its influences agree with those of whole networks."""
+    """Examples that the last layer memorizes, and the agreement of its influences with those of whole networks."""
     table = result.table
     figure, axes = panels(f"{result.title}\n", PAGE, 2.6, columns=3)
     figure.text(0.01, 0.925, _LOUD, color=ORANGE, fontsize=8, va="top")
@@ -336,14 +335,12 @@ def draw(result: Result) -> "Figure":
 
 
 def _memorized(axes: "Axes", result: Result) -> None:
-    """How many training examples each side memorizes at each threshold."""
+    """The number of training examples that each side memorizes at each threshold."""
     of = result.table[result.table["quantity"] == "memorization"]
     for side, label, colour in (("network", "whole networks", BLUE), ("linear", "last layer alone", ORANGE)):
         axes.plot(of["threshold"], of[side], color=colour, marker="o", markersize=2.5, linewidth=1, label=label)
-    axes.set_yscale("function", functions=(np.log1p, np.expm1))  # zero has a place
     top = max(1, int(of[["network", "linear"]].to_numpy().max()))
-    ticks = [0, *(step * 10**power for power in range(9) for step in (1, 3) if step * 10**power <= top)]
-    axes.set_yticks(ticks, [count(tick) for tick in ticks])
+    axis_of_counts(axes, top)
     axes.set_ylim(-0.2, 1.5 * top)
     axes.axvline(result.settings["mem"], color=SOFT, linewidth=0.8, linestyle=":")
     axes.set_xlabel("memorization at or above")

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from memfluence.datasets import Dataset, as_dataset
-from memfluence.drawing import BLUE, GREEN, GREY, INK, ORANGE, PAGE, SOFT, panels
+from memfluence.drawing import BLUE, GREEN, GREY, INK, ORANGE, PAGE, SOFT, axis_of_counts, panels
 from memfluence.errors import InputError
 from memfluence.estimators import memorization
 from memfluence.experiments._limits import (
@@ -324,9 +324,7 @@ def _draw_tail(axes: "Axes", tail: dict[str, Any], base: dict[str, Any]) -> None
     ):
         axes.plot(rank[chosen], seen[chosen], ".", color=colour, markersize=3.5, label=label)
     axes.set_xscale("log")
-    axes.set_yscale("function", functions=(np.log1p, np.expm1))  # zero has a place
-    ticks = [0, *(step * 10**power for power in range(7) for step in (1, 3) if step * 10**power <= seen.max())]
-    axes.set_yticks(ticks, [f"{tick:,}" for tick in ticks])
+    axis_of_counts(axes, seen.max())
     axes.set_ylim(-0.2, 2 * max(1, seen.max()))
     axes.set_xlabel("subpopulations, the most frequent first")
     axes.set_ylabel("training examples")

@@ -62,12 +62,9 @@ def reproduce(
         mf.reproduce("digits")
         mf.reproduce("cifar100", "cifar100.npz", budget="9m", device="cuda", out="c100")   # as often as you like
 
-    `data` is a directory with the dataset's files, a .npz file, or any name of a dataset. `budget` is the time of this
-    call ("30m"); called again with the same `out`, it goes on. `run` are trials that are there already, `second_run`
-    those of another network. `only` names parts, with numbers of models if you like: "removal,utility=30". `trials` is
-    how many to begin with; else the time decides. `mem` and `infl` are the thresholds of pairs; with few trials a
-    higher `infl` leaves out what is chance. `learner` and `second` are other learners than the usual ones.
-    `train=False`, or a budget of "0", reads what is there. `report` is where the report goes (OUT/reproduction.md).
+    `data` may also be any name of a dataset. Called again with the same `out`, it goes on. `mem` and `infl` are the
+    thresholds of pairs; with few trials a higher `infl` leaves out what is chance. `train=False`, or a budget of "0",
+    reads what is there.
     """
     from memfluence.engines.progress import Progress, Silent
     from memfluence.experiments.doing import Training

@@ -32,7 +32,7 @@ RESAMPLES = 10  # for the spread of the number of pairs
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """What is done with one base run. `results` and `missing` (one sentence each) fill up as parts are done."""
+    """Parts that are made from one base run. `results` and `missing` (one sentence each) fill up as parts are done."""
 
     subject: Subject
     base: Run
@@ -119,7 +119,7 @@ class Parts:
         return {**how, "dataset": None, "learner": None} if part == "long-tail" else how
 
     def _begun(self, part: str) -> bool:
-        """Whether there is anything of it to summarize."""
+        """True if some of its models are there."""
         given = part == "second" and self.second_run is not None
         return given or any((self.where / part).rglob(RUN_FILE))
 
@@ -140,7 +140,7 @@ class Parts:
         return {"mem": self.mem, "infl": self.infl} if takes else {}
 
     def _amount(self, part: str, count: int | None) -> int:
-        """How many repeats or models are asked for; never fewer than are there."""
+        """The number of repeats or models asked for; never fewer than are there."""
         if part == "second":
             return count or len(self.base.trials) // 2
         there = begun(self.where / part) if part in MOST else []
@@ -188,7 +188,7 @@ class Parts:
                 self.do(part, repeats)
 
     def plan(self, wanted: Mapping[str, int | None]) -> str:
-        """What is to be done, for people."""
+        """A text that says what is to be done."""
         each = self.base.status()["seconds_per_trial"]
         keep = self.base.info.kinds[0].keep or 1.0
         lines = [f"{len(self.base.trials):,} trials in {self.base.path}, {duration(self.how.left)} for the rest:"]
@@ -212,7 +212,7 @@ class Parts:
         return "\n".join([*lines, *([f"  then read and drawn: {', '.join(reading)}"] if reading else [])])
 
     def is_done(self, part: str) -> bool:
-        """Whether its result is there and made of the trials that are there."""
+        """True if its result is there and made of the trials that are there."""
         return self._kept(part, None) is not None
 
     def _kept(self, part: str, count: int | None, asked: bool = True) -> Result | None:
@@ -228,7 +228,7 @@ class Parts:
         return Result(there["experiment"], there["title"], there["numbers"], (), there["settings"])
 
     def _made_of(self, part: str, count: int | None) -> dict[str, Any]:
-        """What a part depends on: which trials of which run, which models of its own, which are wanted."""
+        """All that a part depends on: the trials of the run, its own models, and those that are wanted."""
         found: dict[str, Any] = {"base": _trials_of(self.base)}
         if part in LEAST:
             store = self.where / part / "trained"
@@ -244,7 +244,7 @@ class Parts:
 
 
 def _trials_of(run: Run) -> dict[str, Any]:
-    """Which run it is (data, plan and learner; if it was imported, where it lies), and how many trials it has."""
+    """The identity of a run (data, plan and learner; its place if it was imported), and its number of trials."""
     place = {} if run.info.plan else {"path": str(run.path.resolve())}
     return {**run.info.identity, **place, "trials": len(run.store.scan().numbers)}
 
@@ -330,7 +330,7 @@ def base_of(
 
 
 def _affordable(subject: Subject, how: Training, where: Path, budget: float, seed: int) -> int:
-    """How many trials a share of the time allows, from the pace of the first ones, which are kept."""
+    """The number of trials that a share of the time allows, from the pace of the first ones, which are kept."""
     group = how.learner.group_size(how.dataset, how.device)
     alone = replace(how, workers=1)
     alone.run(where / "base", how.dataset, how.learner, trials=group, seed=seed)  # with what is compiled on the way

@@ -109,7 +109,7 @@ NOTE = (
 
 
 def _missing(rows: list[dict[str, Any]], missing: Mapping[str, str]) -> list[str]:
-    """What could not be had, one sentence for each part, with the paper's numbers that have none of ours for it."""
+    """A sentence for each part that is missing, with the paper's numbers that have none of ours for it."""
     sentences = dict(missing)
     numbers: dict[str, list[str]] = {}
     for row in rows:

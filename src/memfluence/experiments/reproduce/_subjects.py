@@ -1,4 +1,4 @@
-"""What is reproduced, as much of it as the time allows: data, learners, parts, numbers of models, times."""
+"""Subjects that can be reproduced: their data, learners, parts and numbers of models, and the time for each."""
 
 import math
 import re
@@ -105,13 +105,13 @@ def seconds_of(budget: str) -> float:
 
 
 def base_trials(budget: float, seconds_each: float, wanted: int) -> int:
-    """How many trials to begin with: what a share of the time allows, and no more than are wanted."""
+    """The number of trials to begin with: what a share of the time allows, and no more than are wanted."""
     affordable = BASE_SHARE * budget / seconds_each if seconds_each > 0 else math.inf
     return int(min(max(affordable, FEWEST_TRIALS), wanted))
 
 
 def more_repeats(there: int, most: int, left: float, seconds_each: float) -> int:
-    """How many repeats to have in the end, given what one more of them costs."""
+    """The number of repeats to have in the end, given what one more of them costs."""
     if left <= 0 or not seconds_each > 0:
         return there
     return max(there, min(most, there + int(left / seconds_each)))

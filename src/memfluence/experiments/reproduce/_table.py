@@ -22,7 +22,7 @@ ELSEWHERE = "removal.memorized"  # share and utility, which the paper states for
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known about our side, and the paper's."""
+    """Facts about our side, and the paper's."""
 
     subject: Subject
     of: str  # the dataset that the paper's number is about
@@ -77,7 +77,7 @@ def facts_of(subject: Subject, overview: Result, results: Mapping[str, Result], 
 
 
 def difference(one: Reported, found: Mapping[str, Any]) -> str:
-    """How ours compares: "same", "higher" or "lower".
+    """Our number against the paper's: "same", "higher" or "lower".
 
     The same is within two standard errors, the paper's ± taken for that of one of its runs. Halves of trials share
     trials, so there is no standard error over draws of them: one standard deviation. Without a spread: 5%.
@@ -101,14 +101,14 @@ def _known(value: float | None) -> float | None:
 
 
 def reasons(one: Reported, found: Mapping[str, Any], facts: Facts) -> dict[str, str]:
-    """What may explain the difference, by a word for it; nothing where there is none."""
+    """Reasons that may explain the difference, by a word for each; none where there is no difference."""
     if difference(one, found) == "same":
         return {}
     return {rule.__name__.strip("_"): reason for rule in _rules(one) if (reason := rule(facts)) is not None}
 
 
 def thresholds_of_ours(one: Reported, facts: Facts) -> str:
-    """Where our number stands for other thresholds than the paper's, which are: 'influence >= 0.4'; else nothing."""
+    """Our thresholds where they are not the paper's: 'influence >= 0.4'; otherwise empty."""
     rules = _rules(one)
     mem = facts.mem != 0.25 and (_memorized in rules or _thresholds in rules)
     infl = facts.infl != 0.15 and (_influence in rules or _thresholds in rules)
@@ -245,7 +245,7 @@ def _says_nothing(one: Reported, facts: Facts) -> bool:
 
 
 def _absent(one: Reported, there: bool, missing: Mapping[str, str], facts: Facts) -> str:
-    """Why we have no such number."""
+    """The reason that we have no such number."""
     part = one.name.partition(".")[0]
     if one.name == "run.accuracy_whole":
         return "No models were trained on everything."
@@ -263,7 +263,7 @@ def _theirs(one: Reported) -> dict[str, Any]:
 
 
 def _models(name: str, facts: Facts) -> int | None:
-    """How many models a number without an n of its own comes from; None for numbers of models."""
+    """The number of models behind a number without an n of its own; None for numbers of models."""
     part, _, last = name.partition(".")
     if name == "last-layer.representation.test_accuracy":
         return 1
