@@ -93,7 +93,7 @@ def reproduce(**options: Annotated[Any, redo, HELP]) -> Said:
     from memfluence.engines import one_thread_from_the_start
 
     one_thread_from_the_start()
-    from memfluence.experiments.reproduce._table import sides_in_words
+    from memfluence.experiments.reproduce._report import sides_in_words
 
     with stdout_to_stderr():
         found = redo(**options)

@@ -7,8 +7,7 @@ import pytest
 
 from memfluence import paper
 from memfluence.experiments import Result
-from memfluence.experiments.reproduce._subjects import subject_of
-from memfluence.experiments.reproduce._table import (
+from memfluence.experiments.reproduce._report import (
     RULES,
     Facts,
     as_markdown,
@@ -19,6 +18,7 @@ from memfluence.experiments.reproduce._table import (
     sides_in_words,
     thresholds_of_ours,
 )
+from memfluence.experiments.reproduce._subjects import subject_of
 from memfluence.paper import Reported
 
 FACTS = Facts(
