@@ -40,7 +40,7 @@ ROOMS: dict[str, set[str]] = {
     "experiments": FOUNDATION
     | {"datasets", "learners", "store", "engines", "estimators", "findings", "runs", "training"},
     "exchange": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
-    "store/upkeep": FOUNDATION | {"designs", "engines", "learners", "runs", "store"},
+    "store/upkeep": FOUNDATION | {"designs", "store", "training"},
     "report": FOUNDATION | {"datasets", "store", "estimators", "findings", "runs"},
     "cli": FOUNDATION
     | {

@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
@@ -11,8 +10,8 @@ import numpy as np
 
 import memfluence
 from memfluence import findings
-from memfluence.datasets import Dataset, load
-from memfluence.errors import DatasetError, InputError, MemfluenceError, MemfluenceWarning, RunMismatchError
+from memfluence.datasets import Dataset
+from memfluence.errors import InputError, MemfluenceError, MemfluenceWarning
 from memfluence.estimators import (
     ClassBlock,
     Estimates,
@@ -32,7 +31,7 @@ from memfluence.runs import values as answers
 from memfluence.runs.status import status_of
 from memfluence.runs.table import Table
 from memfluence.runs.values import Outcome
-from memfluence.store import Location, RunInfo, TrialStore, folder_for, known_data
+from memfluence.store import Location, RunInfo, TrialStore, folder_for
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -163,30 +162,10 @@ class Run:
     def dataset(self, spec: str | None = None) -> Dataset:
         """The data, loaded again from where they were on this machine (or from `spec`) and checked to be the same."""
         if self._dataset is None or spec is not None:
-            found = self._load_data() if spec is None else load(spec)
-            codes = self.label_codes
-            same_labels = np.array_equal(found.y_train, codes[0]) and np.array_equal(found.y_test, codes[1])
-            if not same_labels or (spec is None and found.fingerprint != self.info.dataset["fingerprint"]):
-                raise RunMismatchError(f"{found.name} is not what {self.path} was made from: its content differs.")
-            self._dataset = found
-        return self._dataset
+            from memfluence.training.again import load_again  # learners come with it, and scores need none
 
-    def _load_data(self) -> Dataset:
-        """The data by the name that this machine remembers, or by that of run.json, which has no directories."""
-        name = str(self.info.dataset["name"])
-        if name == "arrays" or name.startswith("labels of "):
-            raise InputError(
-                f"{self.path} does not say where its data are; name them with `dataset` (such as npz:FILE)."
-            )
-        if remembered := known_data(str(self.info.dataset["fingerprint"])):
-            with suppress(DatasetError):  # moved since
-                return load(remembered)
-        try:
-            return load(name)
-        except DatasetError as error:
-            raise InputError(
-                f"The data of {self.path} ({name}) are not where they were; name them with `dataset`. {error}"
-            ) from error
+            self._dataset = load_again(self.store, spec)
+        return self._dataset
 
     def status(self) -> dict[str, Any]:
         """The progress of the run: trials done, wanted, part-way, failed and damaged; mean accuracies; who ran them.

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 _ALWAYS = 128 * 2**20
@@ -107,14 +108,8 @@ class ParquetContent:
 
     def _texts(self, column: Any, name: str) -> Any:
         """A dictionary may hold one long text that many rows share: told before it is written out for each."""
-        longest = 0
-        for chunk in column.chunks:
-            texts = chunk.dictionary
-            if not len(texts):
-                continue
-            starts = np.frombuffer(texts.buffers()[1], np.int32, len(texts) + 1, 4 * texts.offset)
-            lengths = np.diff(starts).astype(np.int64)  # (texts,) bytes
-            longest = max(longest, int(lengths.max()))
+        lengths = (pc.max(pc.binary_length(chunk.dictionary)).as_py() for chunk in column.chunks)
+        longest = max((length or 0 for length in lengths), default=0)
         self._texts_take += 4 * longest * len(column)  # an array has room for the longest in each row
         if self._texts_take > self._most:
             raise pa.ArrowInvalid(f"its texts, up to the column {name!r}, take more than {self._most} bytes")

@@ -52,16 +52,12 @@ class CheckpointFiles:
     def load(self, trial: int, made_with: Mapping[str, str]) -> bytes | None:
         """What `save` was given last, if it was in this run and with the same `made_with`."""
         try:
-            header, content = _parts(self._place.read(self._path(trial)))
-            self._check(header, trial, made_with)
-            if content_digest(content) != header["digest"]:
-                raise ValueError("it is damaged")
+            return self._read(trial, made_with)[1]
         except FileNotFoundError:
             return None
         except (OSError, ValueError, StoreError) as error:
             self._note(f"The checkpoint of trial {trial} is not used, because {error}; the trial starts over.")
             return None
-        return content
 
     def save(self, trial: int, made_with: Mapping[str, str], content: bytes, fraction: float) -> None:
         """Replace the trial's checkpoint. A disk that takes none is no reason to lose the trial: that is a note."""
@@ -92,11 +88,10 @@ class CheckpointFiles:
         """Trials of this run that are part-way and not among those done, ascending; damaged files are left out."""
         found = []
         for trial in sorted(self._there.difference(done)):
-            path = self._path(trial)
             with suppress(OSError, ValueError):
-                header, _ = _parts(self._place.read(path, _LONGEST_HEADER))
-                self._check(header, trial, header["made_with"])
-                found.append(StoredCheckpoint(trial, float(header["fraction"]), self._place.age(path)))
+                header, _ = self._read(trial, most=_LONGEST_HEADER)
+                seconds_ago = self._place.age(self._path(trial))
+                found.append(StoredCheckpoint(trial, float(header["fraction"]), seconds_ago))
         return found
 
     def damaged(self) -> list[tuple[Location, str]]:
@@ -104,27 +99,33 @@ class CheckpointFiles:
         found = []
         for trial in sorted(self._there):
             try:
-                header, content = _parts(self._place.read(self._path(trial)))
-                self._check(header, trial, header["made_with"])
-                if content_digest(content) != header["digest"]:
-                    raise ValueError("it is damaged")
+                self._read(trial)
             except FileNotFoundError:
                 continue  # its trial is done
             except (OSError, ValueError) as error:
                 found.append((self._path(trial), f"{self._path(trial)} cannot be gone on from: {error}."))
         return found
 
-    def _check(self, header: Mapping[str, Any], trial: int, made_with: Mapping[str, str]) -> None:
-        """Raises ValueError with the reason why a checkpoint is not one of this trial, here and now."""
+    def _read(
+        self, trial: int, made_with: Mapping[str, str] | None = None, most: int | None = None
+    ) -> tuple[dict[str, Any], bytes]:
+        """A checkpoint's header and content (`most`: of its first bytes, which are not held against their digest).
+
+        ValueError says why it is not one of this trial, here and now; without `made_with` it may be of any versions.
+        """
+        header, content = _parts(self._place.read(self._path(trial), most))
         if header["format"] != _FORMAT:
             raise ValueError(f"it has the format {shortened(header['format'])} (here it is {_FORMAT})")
         if header["trial"] != trial or header["run"] != self._identity:
             raise ValueError("it is of another run")
         there = header["made_with"]
-        for name in sorted({*there, *made_with}):
+        for name in sorted({*there, *made_with}) if made_with is not None else ():
             if there.get(name) != made_with.get(name):
                 here, before = made_with.get(name), shortened(there.get(name)).strip("'")
                 raise ValueError(f"it was made with {name:.60} {before} (here it is {here})")
+        if most is None and content_digest(content) != header["digest"]:
+            raise ValueError("it is damaged")
+        return header, content
 
     def _path(self, trial: int) -> Location:
         return self._directory / f"{trial:09d}{_SUFFIX}"

@@ -1,4 +1,4 @@
-"""A sample of a run's trials, trained again and compared with what is stored.
+"""Again: the data of a run loaded again, and a sample of its trials trained again and compared with what is stored.
 
 A learner gives the same bits with the same number of models at once, on the same device model, with the same versions
 and one thread per worker. Where these are the same, any difference is a problem; where they are not, it is said how
@@ -9,18 +9,19 @@ deterministic, and then the difference says nothing about what is stored.
 import json
 import random
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from memfluence.datasets import Dataset, load
+from memfluence.designs import Design
 from memfluence.engines import groups_of, installed_versions, one_thread, trials_of
-from memfluence.errors import InputError, RunMismatchError
+from memfluence.errors import DatasetError, InputError, RunMismatchError
 from memfluence.learners import Learner, described, resolve, up_to_date
 from memfluence.records import Failure, Outcome, canonical_json
-from memfluence.runs import Run
-from memfluence.store import TrialStore, differences, pack, unpack, versions_in
-from memfluence.store.upkeep.verifying import design_of
+from memfluence.store import TrialStore, differences, known_data, pack, unpack, versions_in
 
 _BITS = ("mask", "train_correct", "test_correct")
 _UNEXPLAINED = ", and twice now it is the same: find out what is different here ('repair' trains nothing again)."
@@ -40,8 +41,35 @@ class Again:
     deterministic: bool | None = None  # whether the learner gives the same twice; None where that was not asked
 
 
+def load_again(store: TrialStore, spec: str | None = None) -> Dataset:
+    """The data of a run, from where they were on this machine (or from `spec`), checked to be the same."""
+    found = _load_known(store) if spec is None else load(spec)
+    codes = store.examples.labels()
+    same_labels = np.array_equal(found.y_train, codes[0]) and np.array_equal(found.y_test, codes[1])
+    if not same_labels or (spec is None and found.fingerprint != store.info.dataset["fingerprint"]):
+        raise RunMismatchError(f"{found.name} is not what {store.path} was made from: its content differs.")
+    return found
+
+
+def _load_known(store: TrialStore) -> Dataset:
+    """The data by the name that this machine remembers, or by that of run.json, which has no directories."""
+    name = str(store.info.dataset["name"])
+    if name == "arrays" or name.startswith("labels of "):
+        raise InputError(f"{store.path} does not say where its data are; name them with `dataset` (such as npz:FILE).")
+    if remembered := known_data(str(store.info.dataset["fingerprint"])):
+        with suppress(DatasetError):  # moved since
+            return load(remembered)
+    try:
+        return load(name)
+    except DatasetError as error:
+        raise InputError(
+            f"The data of {store.path} ({name}) are not where they were; name them with `dataset`. {error}"
+        ) from error
+
+
 def run_again(
     store: TrialStore,
+    design: Design | None,
     trials: Sequence[int],
     sample: int,
     seed: int | None = None,
@@ -54,7 +82,6 @@ def run_again(
     """Train `sample` of these trials again (all of them, if there are fewer) and compare. Nothing is written."""
     if sample < 0:
         raise InputError(f"The 'sample' parameter must be an integer >= 0. Got {sample} instead.")
-    design = design_of(store)
     if design is None:
         raise InputError(
             f"No trial of {store.path} can be run again, because its plan does not say how masks are drawn;"
@@ -64,7 +91,7 @@ def run_again(
     if learner is None and settings:
         raise InputError("Settings (--set) belong to a learner; name it as well (--learner).")
     trained: Learner = described(info.learner) if learner is None else resolve(learner, settings)
-    data = Run(store).dataset(dataset)
+    data = load_again(store, dataset)
     asked = replace(
         info,
         dataset={**info.dataset, "name": data.name, "fingerprint": data.fingerprint},

@@ -7,7 +7,6 @@ they only ever add; readers that find a segment gone look again. Two processes m
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -132,18 +131,12 @@ def compact(run: str | Location, *, largest: int = LARGEST) -> Compacted:
     return Compacted(str(run), len(before), after, batches.segments, batches.copies, tuple(damaged))
 
 
-def _there_twice(store: TrialStore) -> tuple[np.ndarray, dict[int, list[str]]]:
+def _there_twice(store: TrialStore) -> tuple[list[int], dict[int, list[str]]]:
     """Trials that more than one segment has, and of those with different records also the segments."""
-
-    found = [(path, rows.numbers) for path, rows in store.each_segment([])]
-    numbers, times = np.unique(np.concatenate([np.empty(0, np.int64), *(one for _, one in found)]), return_counts=True)
-    twice = numbers[times > 1]
     records: dict[int, list[tuple[bytes, str]]] = {}
-    for path, there in found:
-        if np.isin(there, twice).any():
-            with suppress(FileNotFoundError, DamagedSegmentError):  # since just now
-                rows = store.read_rows(path.name)
-                for trial, record in zip(rows.numbers.tolist(), rows.records):
-                    records.setdefault(trial, []).append((record, path.name))
-    differing = {trial: several for trial, several in records.items() if len({record for record, _ in several}) > 1}
-    return twice, {trial: sorted(name for _, name in several) for trial, several in sorted(differing.items())}
+    for path, rows in store.each_segment([]):
+        for trial, record in zip(rows.numbers.tolist(), rows.records):
+            records.setdefault(trial, []).append((record, path.name))
+    several = {trial: there for trial, there in sorted(records.items()) if len(there) > 1}
+    differing = {trial: there for trial, there in several.items() if len({record for record, _ in there}) > 1}
+    return list(several), {trial: sorted(name for _, name in there) for trial, there in differing.items()}

@@ -145,7 +145,7 @@ def _wrong_examples(store: TrialStore) -> Iterator[str]:
 
 
 if TYPE_CHECKING:
-    from memfluence.store.upkeep.sampling import Again
+    from memfluence.training.again import Again
 
 __all__ = ["Problem", "Verified", "problems_of", "verify"]
 
@@ -202,10 +202,11 @@ def verify(
     problems, notes = problems_of(found), list(found.unchecked)
     again: tuple[Again, ...] = ()
     if sample:
-        from memfluence.store.upkeep.sampling import run_again  # learners and data are needed for this alone
+        from memfluence.training.again import run_again  # learners and data are needed for this alone
 
         again = run_again(
             store,
+            design_of(store),
             sorted(found.trials),
             sample,
             seed,
