@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import parse_qsl
 
 import pyarrow as pa
@@ -200,13 +200,6 @@ def make_directory(path: Path) -> None:
             _sync_directory(directory.parent)
 
 
-def move_file(path: Path, to: Path) -> None:
-    """Rename a file; a power cut does not take it back, and at no moment is there no such file."""
-    path.rename(to)
-    _sync_directory(to.parent)
-    _sync_directory(path.parent)
-
-
 def _sync_directory(directory: Path) -> None:
     descriptor = os.open(directory, os.O_RDONLY)
     try:
@@ -243,29 +236,6 @@ def _began(pid: int) -> int:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
     except (OSError, ValueError, IndexError):
         return 0
-
-
-def remove_stale_partials(directory: Path) -> None:
-    """Delete what processes left half-written when they were killed.
-
-    Of processes of this system it is known that they are gone. Of all others (another machine, a container, this
-    machine before it was started anew) nothing is known, so their files have to be a day old.
-    """
-    for left in directory.glob(f"{PARTIAL_PREFIX}*"):
-        writer = _WRITER.fullmatch(left.name)
-        if writer and writer[1] == _this_system():
-            is_stale = not _is_running(int(writer[2]), int(writer[3]))
-        else:
-            is_stale = _age(left) > _ABANDONED
-        if is_stale:
-            left.unlink(missing_ok=True)
-
-
-def _age(path: Path) -> float:
-    try:
-        return time.time() - path.stat().st_mtime
-    except FileNotFoundError:
-        return 0.0
 
 
 def _is_running(pid: int, began: int) -> bool:
@@ -323,92 +293,80 @@ def is_no_file(path: Location) -> bool:
         return False
 
 
-class Place(Protocol):
-    """A file system. A file that is not there is a FileNotFoundError.
+class Place:
+    """The file system of this machine, or one that is mounted; `store.remote` has the same for others.
 
-    `patience` is for how many seconds a call that is not answered is tried again, where that can happen (a minute).
+    A file that is not there is a FileNotFoundError. `patience` is for how many seconds a call that is not answered is
+    tried again, where that can happen (a minute).
     """
 
     def read(self, path: Any, most: int | None = None) -> pa.Buffer:
         """A file's bytes, or the first of them."""
-
-    def read_all(self, paths: Iterable[Any], *, fresh: bool = False) -> Iterator[tuple[Any, Callable[[], pa.Buffer]]]:
-        """Many files, in order; call what comes with each path for its bytes. `fresh`: not from a cache."""
-
-    def publish(self, path: Any, content: bytes, *, replace: bool, patience: float | None = None) -> bool:
-        """Write a file that appears whole. With `replace` false one that is there stays, and the answer is False."""
-
-    def names(self, directory: Any) -> list[str]:
-        """What is in a directory, sorted; nothing in one that is not there."""
-
-    def is_file(self, path: Any) -> bool: ...
-
-    def age(self, path: Any) -> float:
-        """Seconds since the file was written."""
-
-    def check(self, directory: Any) -> None:
-        """Raise if the directory cannot be there for a reason of its own, such as a bucket that does not exist."""
-
-    def make(self, directory: Any) -> None:
-        """Make a directory for good, where there is such a thing."""
-
-    def move(self, path: Any, to: Any) -> None:
-        """Give a file another name for good."""
-
-    def remove(self, path: Any, patience: float | None = None) -> None:
-        """Delete a file; that it is gone already is fine."""
-
-    def clean(self, directory: Any) -> None:
-        """Delete what processes that are gone left half-written."""
-
-
-class LocalPlace:
-    """The file system of this machine, or one that is mounted."""
-
-    def read(self, path: Path, most: int | None = None) -> pa.Buffer:
         if most is None:
             return read_bytes(path)
         with pa.OSFile(os.fsencode(path)) as file:
             return file.read_buffer(min(most, file.size()))  # it is allocated before it is read
 
-    def read_all(self, paths: Iterable[Path], *, fresh: bool = False) -> Iterator[tuple[Path, Callable[[], pa.Buffer]]]:
+    def read_all(self, paths: Iterable[Any], *, fresh: bool = False) -> Iterator[tuple[Any, Callable[[], pa.Buffer]]]:
+        """Many files, in order; call what comes with each path for its bytes. `fresh`: not from a cache."""
         return ((path, partial(read_bytes, path)) for path in paths)
 
-    def publish(self, path: Path, content: bytes, *, replace: bool, patience: float | None = None) -> bool:
+    def publish(self, path: Any, content: bytes, *, replace: bool, patience: float | None = None) -> bool:
+        """Write a file that appears whole. With `replace` false one that is there stays, and the answer is False."""
         return publish(path, content, replace=replace)
 
-    def names(self, directory: Path) -> list[str]:
+    def names(self, directory: Any) -> list[str]:
+        """What is in a directory, sorted; nothing in one that is not there."""
         with file_errors(f"listing {directory}"):
             try:
                 return sorted(entry.name for entry in directory.iterdir())
             except FileNotFoundError:
                 return []
 
-    def is_file(self, path: Path) -> bool:
+    def is_file(self, path: Any) -> bool:
         return path.exists() and not path.is_dir()
 
-    def age(self, path: Path) -> float:
-        return max(0.0, time.time() - path.stat().st_mtime)
+    def age(self, path: Any) -> float:
+        """Seconds since the file was written."""
+        return max(0.0, time.time() - float(path.stat().st_mtime))
 
-    def check(self, directory: Path) -> None:
-        """That it is not there says all."""
+    def check(self, directory: Any) -> None:
+        """Raise if a directory is not there for another reason than that nobody made it, such as a missing bucket."""
 
-    def make(self, directory: Path) -> None:
+    def make(self, directory: Any) -> None:
+        """Make a directory for good, where there is such a thing."""
         with file_errors(f"creating {directory}"):
             make_directory(directory)
 
-    def move(self, path: Path, to: Path) -> None:
-        move_file(path, to)
+    def move(self, path: Any, to: Any) -> None:
+        """Give a file another name: a power cut does not take it back, and at no moment is there no such file."""
+        path.rename(to)
+        _sync_directory(to.parent)
+        _sync_directory(path.parent)
 
-    def remove(self, path: Path, patience: float | None = None) -> None:
+    def remove(self, path: Any, patience: float | None = None) -> None:
+        """Delete a file; that it is gone already is fine."""
         path.unlink(missing_ok=True)
 
-    def clean(self, directory: Path) -> None:
+    def clean(self, directory: Any) -> None:
+        """Delete what processes that are gone left half-written.
+
+        Of processes of this system it is known that they are gone. Of all others (another machine, a container, this
+        machine before it was started anew) nothing is known, so their files have to be a day old.
+        """
         with file_errors(f"cleaning {directory}"):
-            remove_stale_partials(directory)
+            for left in directory.glob(f"{PARTIAL_PREFIX}*"):
+                writer = _WRITER.fullmatch(left.name)
+                with suppress(FileNotFoundError):  # another process was quicker
+                    if writer and writer[1] == _this_system():
+                        is_stale = not _is_running(int(writer[2]), int(writer[3]))
+                    else:
+                        is_stale = self.age(left) > _ABANDONED
+                    if is_stale:
+                        left.unlink()
 
 
-_HERE = LocalPlace()
+_HERE = Place()
 
 
 def place_of(location: Location) -> Place:

@@ -23,7 +23,7 @@ import pyarrow.fs
 from memfluence.errors import InputError, MemfluenceError, StoreError, UnreachableError
 from memfluence.store.cache import Cache, digest_in
 from memfluence.store.parquet import content_digest
-from memfluence.store.places import OBJECT_STORES, PARTIAL_PREFIX, Uri
+from memfluence.store.places import OBJECT_STORES, PARTIAL_PREFIX, Place, Uri
 
 _CONNECT, _REQUEST = 5.0, 10.0  # seconds: to connect, and without a single byte
 _TRUE = {"true": True, "1": True, "false": False, "0": False}
@@ -110,7 +110,7 @@ _MISUSED = re.compile(r"HTTP status 4(?!08|29)\d\d|INVALID_BUCKET|InvalidBucketN
 _NEVER = (TypeError, ValueError, AttributeError, NotImplementedError, ImportError)
 
 
-class RemotePlace:
+class RemotePlace(Place):
     """The file system of a bucket or host. Paths are URIs below `root`."""
 
     def __init__(self, root: Uri) -> None:

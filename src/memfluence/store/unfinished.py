@@ -119,10 +119,11 @@ class CheckpointFiles:
         if header["trial"] != trial or header["run"] != self._identity:
             raise ValueError("it is of another run")
         there = header["made_with"]
-        for name in sorted({*there, *made_with}) if made_with is not None else ():
-            if there.get(name) != made_with.get(name):
-                here, before = made_with.get(name), shortened(there.get(name)).strip("'")
-                raise ValueError(f"it was made with {name:.60} {before} (here it is {here})")
+        here = there if made_with is None else made_with
+        for name in sorted({*there, *here}):
+            if there.get(name) != here.get(name):
+                before = shortened(there.get(name)).strip("'")
+                raise ValueError(f"it was made with {name:.60} {before} (here it is {here.get(name)})")
         if most is None and content_digest(content) != header["digest"]:
             raise ValueError("it is damaged")
         return header, content
