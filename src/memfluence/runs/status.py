@@ -69,11 +69,8 @@ def _mean(details: Mapping[str, np.ndarray], name: str) -> float | None:
 
 def _made_by(details: Mapping[str, np.ndarray]) -> dict[str, int]:
     """Trials by host and device, in the order of the first."""
-    found: dict[str, int] = {}
-    for host, device in zip(details.get("host", np.empty(0)).tolist(), details.get("device", np.empty(0)).tolist()):
-        name = f"{host or 'unknown'} ({device or 'unknown'})"
-        found[name] = found.get(name, 0) + 1
-    return found
+    hosts, devices = (details.get(name, np.empty(0)).tolist() for name in ("host", "device"))
+    return dict(Counter(f"{host or 'unknown'} ({device or 'unknown'})" for host, device in zip(hosts, devices)))
 
 
 def _made_with(details: Mapping[str, np.ndarray], versions: Mapping[str, str]) -> list[dict[str, Any]]:

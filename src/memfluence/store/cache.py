@@ -1,4 +1,4 @@
-"""Copies of remote segments on this machine, and segments that could not be sent yet.
+"""The cache of this machine: copies of remote segments, segments that could not be sent yet, and where data are.
 
     CACHE/segments/   immutable files by name; a name ends with the digest of the bytes, so it says all
     CACHE/unsent/     trials that were trained while the storage did not answer

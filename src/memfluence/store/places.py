@@ -1,8 +1,7 @@
-"""What the store asks of a file system, on this machine and elsewhere.
+"""Places: names of files and folders here and elsewhere, and the file system of this machine.
 
-Both kinds promise that a file appears whole or not at all. Of a remote one no more is asked than that: no renames, no
-locks, and no listing that knows at once what others have written (a segment that is not seen yet is a trial that runs
-again, with the same result).
+A file appears whole or not at all. More is not asked of a remote file system (`store.remote`): no renames, no locks,
+and no listing that is up to date (a segment that is not listed yet is a trial that runs again, with the same result).
 """
 
 import errno

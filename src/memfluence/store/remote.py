@@ -1,4 +1,4 @@
-"""Runs in object stores and on other file systems: whole objects, tried again while the storage does not answer.
+"""`RemotePlace`: runs in object stores and on other file systems. Calls are tried again while nothing answers.
 
 A segment is one PUT, or one upload that ends by being completed: nobody sees a part of it. Calls are made on threads,
 so that Ctrl-C is heard at once and does not cut an upload short, and so that many segments are read at a time.

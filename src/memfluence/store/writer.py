@@ -1,9 +1,9 @@
-"""Buffering between trials that come one by one and segments that should not be too many.
+"""`SegmentWriter`: collects finished trials, and publishes a segment of them every few seconds.
 
-What waits is published by the clock, on a thread of its own: a finished trial does not wait for the end of the next
-one, which may take hours. That thread writes files and does nothing else. What others are to hear of it (`on_segment`,
-`note`) they hear on the thread that trains, at its next call here. A fork waits for a segment that is being written,
-so that no child process begins with the half of it and locks that nobody will open.
+A thread of its own publishes them by the clock, because the next trial may take hours to finish. That thread only
+writes files: the callbacks (`on_segment`, `note`) are called on the thread that trains, at its next call of the writer.
+A fork waits until the segment in hand is written; otherwise the child process would inherit half of it, and locks that
+nobody opens.
 """
 
 import os

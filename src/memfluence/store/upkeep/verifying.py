@@ -1,4 +1,4 @@
-"""`verify`: is everything in a run what was written there, and what its plan and its learner give?
+"""`verify`: checks that a run holds what was written there, and what its plan and its learner give.
 
 Every byte of every segment is read and held against the digest in its name and Parquet's page checksums. Every mask is
 drawn again from the plan. Every record of a trial that is there more than once is compared. A sample of trials is
@@ -44,8 +44,12 @@ class Survey:
 
 def survey(store: TrialStore) -> Survey:
     """Read everything. Only trial numbers, times and 16 bytes for each record are held, whatever the run's size."""
-    other, unchecked = list(_wrong_examples(store)), []
+    other, unchecked = [], []
     design = None
+    try:
+        store.examples.labels()
+    except StoreError as error:
+        other.append(str(error))
     try:
         design = design_of(store)
     except MemfluenceError as error:
@@ -136,18 +140,8 @@ def _unplanned(rows: Rows, trials: int, kinds: int, design: Design | None) -> It
                 yield row, f"has a mask that differs from the plan's in {differ} example(s)"
 
 
-def _wrong_examples(store: TrialStore) -> Iterator[str]:
-    """What is wrong with the file of labels."""
-    try:
-        store.examples.labels()
-    except StoreError as error:
-        yield str(error)
-
-
 if TYPE_CHECKING:
     from memfluence.training.again import Again
-
-__all__ = ["Problem", "Verified", "problems_of", "verify"]
 
 
 @dataclass(frozen=True)
