@@ -63,21 +63,21 @@ def repair(run: str | Location, *, dry_run: bool = False) -> Repaired:
 
 def _files_of(store: TrialStore, found: Survey) -> list[Damage]:
     """Files that have to go."""
-    reasons = {one.segment: one.reason for one in found.bad}
-    return [*found.damaged, *(Damage(store.segment_path(name), why) for name, why in reasons.items()), *found.notes]
+    mixed = {segment: why for (segment, _), why in found.bad.items()}
+    return [*found.damaged, *(Damage(store.segment_path(name), why) for name, why in mixed.items()), *found.notes]
 
 
 def _beside_bad(found: Survey) -> list[int]:
     """Good trials that stand in a segment with bad ones and nowhere else that was read before."""
-    mixed = {one.segment for one in found.bad}
+    mixed = {segment for segment, _ in found.bad}
     return [trial for trial, name in found.trials.items() if name in mixed]
 
 
 def _keep_the_good(store: TrialStore, found: Survey) -> list[str]:
     """Write the good rows of segments that hold bad ones as new segments; gives the names of the old ones."""
     bad: dict[str, list[int]] = {}
-    for one in found.bad:
-        bad.setdefault(one.segment, []).append(one.trial)
+    for segment, trial in found.bad:
+        bad.setdefault(segment, []).append(trial)
     for name, trials in bad.items():
         try:
             rows = store.read_rows(name)

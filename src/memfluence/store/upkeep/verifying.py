@@ -16,16 +16,20 @@ from memfluence.errors import DesignError, MemfluenceError, StoreError
 from memfluence.records import Failure
 from memfluence.store import Damage, Location, Rows, StoredCheckpoint, TrialStore, pack
 
+if TYPE_CHECKING:
+    from memfluence.training.again import Again
+
 Precedence = tuple[float, bytes]
 
 
 @dataclass(frozen=True)
-class BadRow:
-    """One record that does not belong in the run, in a segment whose bytes are as they were written."""
+class Problem:
+    """One thing that is wrong, as a sentence; `what` is one word of it for programs."""
 
-    segment: str
-    trial: int
-    reason: str  # the end of a sentence that begins with the trial
+    what: str  # segment, trial, note, run or sample
+    message: str
+    segment: str | None = None
+    trial: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +38,7 @@ class Survey:
     segments: int
     copies: int  # records that are there once more, and equal
     damaged: tuple[Damage, ...]  # segments
-    bad: tuple[BadRow, ...]
+    bad: dict[tuple[str, int], str]  # segment and trial of records that do not belong in the run, and why
     notes: tuple[Damage, ...]  # unreadable notes of failures, and checkpoints
     other: tuple[str, ...]  # what is wrong with the run as a whole
     failures: dict[int, Failure]
@@ -59,7 +63,7 @@ def survey(store: TrialStore) -> Survey:
             why = "is unknown (imported trials)" if not _has_plan(store) else "took them from a file (explicit)"
             unchecked.append(f"masks were not compared with the plan, which {why}")
     first: dict[int, tuple[Precedence, str]] = {}  # of each good trial the record that counts, and its segment
-    bad: dict[tuple[str, int], BadRow] = {}
+    bad: dict[tuple[str, int], str] = {}
     others: dict[int, list[tuple[Precedence, str]]] = {}  # of trials that are there more than once
 
     damaged: list[Damage] = []
@@ -69,7 +73,7 @@ def survey(store: TrialStore) -> Survey:
         reasons = dict(_unplanned(rows, store.info.trials, len(store.info.kinds), design))
         for row, (trial, order) in enumerate(zip(rows.numbers.tolist(), rows.precedence)):
             if row in reasons:
-                bad[name, trial] = BadRow(name, trial, reasons[row])
+                bad[name, trial] = reasons[row]
             elif trial not in first:
                 first[trial] = order, name
             else:
@@ -90,14 +94,14 @@ def survey(store: TrialStore) -> Survey:
                 copies += 1
             else:
                 why = "was finished first" if counts[0] < when else "has the lower digest"
-                bad[name, trial] = BadRow(name, trial, f"differs from the one in {segment}, which {why} and counts")
+                bad[name, trial] = f"differs from the one in {segment}, which {why} and counts"
     trials = {trial: name for trial, (_, name) in sorted(first.items())}
     return Survey(
         trials,
         segments,
         copies,
         tuple(damaged),
-        tuple(bad[key] for key in sorted(bad)),
+        dict(sorted(bad.items())),
         tuple(store.damaged_notes()),
         tuple(other),
         store.failures(trials),
@@ -138,20 +142,6 @@ def _unplanned(rows: Rows, trials: int, kinds: int, design: Design | None) -> It
                 yield row, f"is of kind {kind}, and the plan gives it kind {drawn.kind}"
             elif differ := int(np.unpackbits(pack(drawn.mask) ^ masks[row]).sum()):
                 yield row, f"has a mask that differs from the plan's in {differ} example(s)"
-
-
-if TYPE_CHECKING:
-    from memfluence.training.again import Again
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One thing that is wrong, as a sentence; `what` is one word of it for programs."""
-
-    what: str  # segment, trial, note, run or sample
-    message: str
-    segment: str | None = None
-    trial: int | None = None
 
 
 @dataclass(frozen=True)
@@ -231,8 +221,8 @@ def problems_of(found: Survey) -> list[Problem]:
         *(Problem("run", message) for message in found.other),
         *(Problem("segment", damage.reason, segment=damage.path.name) for damage in found.damaged),
         *(
-            Problem("trial", f"Trial {one.trial} of {one.segment} {one.reason}.", one.segment, one.trial)
-            for one in found.bad
+            Problem("trial", f"Trial {trial} of {segment} {why}.", segment, trial)
+            for (segment, trial), why in found.bad.items()
         ),
         *(Problem("note", damage.reason) for damage in found.notes),
     ]
