@@ -27,7 +27,7 @@ def write_examples(
     test_ids: Sequence[str] | None = None,
     groups: tuple[np.ndarray, Sequence[str]] | None = None,
 ) -> str:
-    """Publish the file (once, whoever comes first) and return its name.
+    """Publish the file, unless another process has already, and return its name.
 
     `groups` are the code of each training example's group and the groups' names; test examples have -1 and no name.
     """

@@ -1,8 +1,8 @@
 """The index (`RUN/.index`): small columns of segments that were verified before, so that `status` reads them once.
 
-It is only a cache: whoever cannot read or write it, or deletes it, loses time and nothing else. A segment is known by
-its name, size and time of last change. One that changed within the last seconds is not entered, because the same time
-could stand for two contents; so what is entered was verified after its last change, as far as the file system tells.
+The index is only a cache: without it, `status` takes longer and says the same. A segment is known by its name, size and
+time of last change. A segment that changed within the last seconds is not entered, because the same time could stand
+for two contents; so every entry was verified after the last change of its segment, as far as the file system tells.
 Scores and `verify` never look here: they read every byte each time.
 """
 

@@ -131,7 +131,7 @@ def _width(field: pa.Field) -> int:
 def read_columns(
     path: Path, choose: Callable[[Sequence[str]], Sequence[str]], may_lack: Sequence[str] = ()
 ) -> dict[str, np.ndarray]:
-    """Those columns of a Parquet file that `choose` takes from all their names: numbers and texts; `ParquetContent`."""
+    """Columns of numbers and texts of a Parquet file; `choose` is given all names, and gives those that are wanted."""
     with ParquetContent(read_bytes(path)) as content:
         chosen = choose(content.schema.names)
         for name in chosen:

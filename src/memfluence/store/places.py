@@ -100,7 +100,7 @@ def locate(given: str | Path | Uri) -> Location:
 
 
 def _directory(path: Path) -> Path:
-    """A directory under a name that commands which we suggest can be given as well."""
+    """The path, if run.json can say its name; an absolute one if it begins with a dash, as options of commands do."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -112,7 +112,7 @@ def _directory(path: Path) -> Path:
 
 
 def folder_for(location: Location) -> Path:
-    """Where things that are made from a run go unless told otherwise: into its directory, or runs/ in this one."""
+    """The folder for things that are made from a run: its directory, or runs/ in the current one for a remote run."""
     if isinstance(location, Path):
         return location
     return Path("runs") / re.sub("[^A-Za-z0-9.]+", "-", f"{location.root}/{location.path}").strip("-.")
@@ -282,9 +282,9 @@ def content_of(path: Location, read: Callable[[], pa.Buffer]) -> pa.Buffer:
 
 
 def is_no_file(path: Location) -> bool:
-    """Whether there is something else: a directory, or a pipe, whose reader would wait for ever.
+    """True for a directory, or for a pipe, whose reader would wait for ever.
 
-    Looked at once: a file that vanishes between two looks, because it is compacted, was one.
+    It looks once: a file that vanishes between two looks, because it is compacted, was a file.
     """
     try:
         return isinstance(path, Path) and not stat.S_ISREG(path.stat().st_mode)

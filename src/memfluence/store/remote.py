@@ -71,7 +71,7 @@ def _s3(root: Uri) -> pa.fs.FileSystem:
     if "region" not in options and not (os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")):
         elsewhere = "endpoint_override" in options
         options["region"] = "us-east-1" if elsewhere else pa.fs.resolve_s3_region(root.authority)
-    # Quick second attempts; who has to wait for longer does so in `_remote`. Without background writes nothing of ours
+    # Quick second attempts; `RemotePlace._patiently` waits for longer. Without background writes nothing of ours
     # is held by Arrow's threads when the interpreter ends.
     options |= {"retry_strategy": pa.fs.AwsDefaultS3RetryStrategy(max_attempts=3), "background_writes": False}
     try:
@@ -95,7 +95,7 @@ def _fsspec(root: Uri) -> tuple[pa.fs.FileSystem, str]:
 
 T = TypeVar("T")
 
-_AT_ONCE = 8  # requests, and segments in memory ahead of who reads them
+_AT_ONCE = 8  # requests, and segments that are read before the caller asks for them
 _PATIENCE = 60.0  # seconds that a call is tried again; $MEMFLUENCE_PATIENCE
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 8.0
 _NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|NoSuchBucket|bucket does not exist|Bucket '[^']*' not found", re.IGNORECASE)
@@ -167,7 +167,7 @@ class RemotePlace(Place):
     def publish(self, path: Uri, content: bytes, *, replace: bool, patience: float | None = None) -> bool:
         """With `replace` false, of two that publish one name at the same moment both may get True: the last one stays.
 
-        Who needs to know reads the file again, see `TrialStore.write`.
+        A caller that needs to know reads the file again, see `TrialStore.write`.
         """
         if not replace and self.is_file(path):
             return False

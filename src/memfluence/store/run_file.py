@@ -16,7 +16,7 @@ _DEEPEST = 100
 
 
 def plain_json(content: bytes | str) -> Any:
-    """What a JSON text holds: no deeper than 100 levels, no number that is not finite, no text that is not Unicode."""
+    """The value of a JSON text; ValueError if it is too deep, a number is not finite, or a text is not Unicode."""
     try:
         value = json.loads(content, parse_constant=_refused)
     except RecursionError:
@@ -195,7 +195,7 @@ class RunInfo:
 
     @property
     def identity(self) -> dict[str, str]:
-        """What every segment of this run carries in its metadata."""
+        """The run's identity: format, data, plan and learner. Every segment of the run has it in its metadata."""
         return {
             "memfluence.format": str(self.format),
             "memfluence.data": str(self.dataset["fingerprint"]),
@@ -304,7 +304,7 @@ def check_is_still_ours(directory: Location, info: RunInfo, written: Location) -
 
 
 def another_run(directory: Location) -> RunMismatchError:
-    """What to raise where a process finds another run than the one that it works on."""
+    """The error of a process that finds another run than the one that it works on."""
     return RunMismatchError(
         f"{directory} has become a different run, which another process asked for while this one had stored no trial;"
         " choose another --out for one of the two."
@@ -312,7 +312,7 @@ def another_run(directory: Location) -> RunMismatchError:
 
 
 def differences(stored: RunInfo, asked: RunInfo, up_to_date: UpToDate | None = None) -> list[str]:
-    """What distinguishes a run from what is asked of it, in words; empty if the run can go on.
+    """The differences between a stored run and the run that is asked for, in words; empty if the run can go on.
 
     `up_to_date` gives an older description of the learner as this version writes it.
     """
@@ -342,7 +342,7 @@ def differences(stored: RunInfo, asked: RunInfo, up_to_date: UpToDate | None = N
 
 
 def _leaves(there: Any, now: Any, path: str = "") -> list[tuple[str, str, str]]:
-    """Where two JSON values differ: the path, and a short text of each side."""
+    """The places where two JSON values differ: the path, and a short text of each side."""
     if isinstance(there, Mapping) and isinstance(now, Mapping):
         names = sorted({*there, *now} - ({"digest"} if not path else set()))
         return [one for name in names for one in _leaves(there.get(name), now.get(name), f"{path}.{name}".lstrip("."))]

@@ -303,7 +303,7 @@ def segment_name(numbers: Sequence[int], content: bytes) -> str:
 
 
 def has_trials_of(name: str, numbers: np.ndarray, others: Sequence[str]) -> bool:
-    """Whether as many trials as the name says are among `numbers`, the first and the last among them.
+    """True if as many trials as the name says are among `numbers`, the first and the last among them.
 
     Names of other segments count for the trials between their first and their last one.
     """
@@ -369,7 +369,7 @@ def _begin(error: Exception) -> str:
 
 
 def _length(name: str, info: RunInfo) -> int:
-    """Of how many examples a column of a segment speaks."""
+    """The number of examples that a column of a segment is about."""
     return info.n_test if name.startswith("test") else info.n_train
 
 

@@ -52,7 +52,7 @@ _PAUSES = (0.1, 0.3, 1.0, 3.0, 10.0)  # seconds until a listing is made again th
 
 @dataclass(frozen=True, eq=False)
 class Scan:
-    """What is in the store: trial numbers done (ascending, each once), their small columns, and what is damaged."""
+    """The trials in the store: their numbers (ascending, each once), their small columns, and what is damaged."""
 
     numbers: np.ndarray  # (trials,) int64
     details: dict[str, np.ndarray] = field(default_factory=dict)
@@ -197,7 +197,7 @@ class TrialStore:
         return read_failures(self._place.read_all(self._files("failures", ".json")))
 
     def checkpoints(self, every: float = 0.0, note: Callable[[str], None] | None = None) -> CheckpointFiles:
-        """Where trials in training are kept; `note` is told why one is not used or cannot be written."""
+        """The checkpoints of trials in training; `note` is told why one is not used or cannot be written."""
         return CheckpointFiles(self.path / "checkpoints", self.info.identity, every, note)
 
     def damaged_notes(self) -> list[Damage]:
@@ -265,7 +265,7 @@ class TrialStore:
             return [rows for _, rows in found], chosen, tuple(damaged)
 
     def _records_in(self, path: Location) -> dict[int, bytes]:
-        """Digests of all that a segment says of its trials; whoever reads the segment has looked at some columns."""
+        """The digest of each trial's record in a segment, for which all of its columns are read."""
         try:
             rows = self.read_rows(path.name)
         except DamagedSegmentError:  # in a column that the reader did not need
@@ -342,7 +342,7 @@ class TrialStore:
             time.sleep(pause)
 
     def _without_trials(self, gone: Iterable[str], numbers: np.ndarray, damaged: Sequence[str]) -> list[str]:
-        """Those of the segments that vanished whose trials nothing shows, though they were not set aside."""
+        """The segments that vanished, were not set aside, and whose trials are in no other segment."""
         left = [name for name in gone if not segments.has_trials_of(name, numbers, damaged)]
         aside = self._place.names(self.path / "damaged") if left else []
         return [name for name in left if not any(one.endswith(name) for one in aside)]
@@ -371,8 +371,8 @@ class TrialStore:
     def write_rows(self, rows: Rows) -> str:
         """Publish rows that other segments have too, read them back, and give the name of their new segment.
 
-        No segment ever had that name, so whoever removes the others afterwards never removes this one by mistake, nor
-        does another process that does the same: what it removes, it has written anew later than it read it.
+        No segment ever had that name. So a process that removes the others afterwards never removes this one by
+        mistake, nor does another process that does the same: it only removes names that it read before it wrote.
         """
         content = segments.encode_table(rows.table, {**self.info.identity, "memfluence.rewritten": uuid.uuid4().hex})
         name = segments.segment_name(rows.numbers.tolist(), content)

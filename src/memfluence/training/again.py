@@ -133,7 +133,7 @@ def _stored(store: TrialStore, wanted: set[int]) -> dict[int, dict[str, Any]]:
 
 
 def _differing(result: Result, there: Mapping[str, Any]) -> tuple[int, int]:
-    """How many bits and optional values of a result are not those of a stored row, and of how many; -1: it failed."""
+    """The number of bits and optional values that differ from a stored row (-1: the trial failed), and of all."""
     if isinstance(result, Failure):
         return -1, 0
     differ = of = 0

@@ -25,7 +25,7 @@ class _Waiting:
     bytes: float = 0.0
 
     def bytes_of(self, rows: Rows) -> float:
-        """What these rows would add."""
+        """The bytes that these rows would add."""
         new = sum(number not in self.numbers for number in rows.numbers.tolist())
         return rows.nbytes * new / max(1, len(rows))
 

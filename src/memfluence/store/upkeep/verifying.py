@@ -146,7 +146,7 @@ def _unplanned(rows: Rows, trials: int, kinds: int, design: Design | None) -> It
 
 @dataclass(frozen=True)
 class Verified:
-    """What `verify` found."""
+    """The findings of `verify`."""
 
     run: str
     trials: int  # good ones
