@@ -166,7 +166,7 @@ def test_a_run_with_other_groups_is_another_run(tmp_path: Path) -> None:
 
 def test_a_run_without_groups_says_so(tmp_path: Path) -> None:
     run = mf.run(DATA, learner=KNeighborsClassifier(1), trials=4, out=tmp_path / "run", progress=False)
-    with pytest.raises(InputError, match="has no groups; make a run with --groups"):
+    with pytest.raises(InputError, match="has no groups; make a run with `groups`"):
         run.groups()
     with pytest.raises(InputError, match="kept a part of a group"):
         group_trials(run.trials, GROUP)

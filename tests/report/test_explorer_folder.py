@@ -109,7 +109,7 @@ def test_disk_errors_are_one_sentence(tmp_path: Path, monkeypatch: pytest.Monkey
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "mkdir", refuse)
-    with pytest.raises(StoreError, match=r"Failed writing .*Permission denied; .* choose another --out\."):
+    with pytest.raises(StoreError, match=r"Failed writing .*Permission denied; .* choose another `out`\."):
         write_report(run, tmp_path / "out")
 
 

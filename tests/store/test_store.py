@@ -68,7 +68,7 @@ def test_extras_come_back_in_their_type(tmp_path: Path, world: SmallWorld) -> No
     assert numbers.tolist() == [2, 4]
     assert values.dtype == np.float16
     assert (values == columns["train_margin"]).all()
-    with pytest.raises(InputError, match="--record logit"):
+    with pytest.raises(InputError, match="`record='logit'`"):
         store.read_extra("train_logit")
 
 

@@ -85,7 +85,7 @@ class Examples:
     def groups(self) -> tuple[np.ndarray, tuple[str, ...]]:
         """The group of each training example, and the groups' names, where the plan kept whole groups."""
         if not self.info.keeps_groups:
-            raise InputError(f"{self.run} has no groups; make a run with --groups (a .npy file, or an attribute).")
+            raise InputError(f"{self.run} has no groups; make a run with `groups` (a .npy file, or an attribute).")
         if not self.has_groups:
             raise InputError(
                 f"{self.run} was imported from a file that does not say what its groups are; export the trials again"

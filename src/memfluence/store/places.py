@@ -262,7 +262,7 @@ def file_error(doing: str, error: OSError) -> StoreError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         advice = "the disk is full or over quota: free some space, then run the same command again"
     elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        advice = "this user may not do that: change its permissions or choose another --out"
+        advice = "this user may not do that: change its permissions or choose another `out`"
     else:
         advice = "check the disk and the path"
     reason = os.strerror(error.errno) if error.errno else str(error)  # Arrow's own texts name the file again

@@ -269,14 +269,14 @@ def check_is_ours(directory: Location) -> None:
     place = place_of(directory)
     with file_errors(f"looking into {directory}"):
         if place.is_file(directory):
-            raise InputError(f"{directory} is a file; --out must name a directory for the run, new or of the same run.")
+            raise InputError(f"{directory} is a file; `out` must name a directory for the run, new or of the same run.")
         if place.is_file(directory / RUN_FILE):
             return
         strange = [name for name in place.names(directory) if not _is_of_a_new_run(place, directory, name)]
     if strange:
         raise InputError(
             f"{directory} holds other files ({', '.join(sorted(strange)[:3])}{', ...' if len(strange) > 3 else ''})"
-            f" and no {RUN_FILE}; --out must name a new or empty directory, or a run."
+            f" and no {RUN_FILE}; `out` must name a new or empty directory, or a run."
         )
 
 
@@ -307,7 +307,7 @@ def another_run(directory: Location) -> RunMismatchError:
     """The error of a process that finds another run than the one that it works on."""
     return RunMismatchError(
         f"{directory} has become a different run, which another process asked for while this one had stored no trial;"
-        " choose another --out for one of the two."
+        " choose another `out` for one of the two."
     )
 
 

@@ -117,7 +117,7 @@ class TrialStore:
         if found := differences(store.info, info, up_to_date):
             raise RunMismatchError(
                 f"{directory} holds a different run: it differs in {'; '.join(found)}."
-                " Choose another directory (--out), or ask for what is there."
+                " Choose another directory (`out`), or ask for what is there."
             )
         if store.info.identity["memfluence.plan"] != info.identity["memfluence.plan"]:
             raise StoreError(
@@ -237,7 +237,7 @@ class TrialStore:
         """Trial numbers (ascending) and one optional column (trials, n) of theirs; refuses damaged segments."""
         if name not in self.info.columns or not any(name in names for names in EXTRA_COLUMNS.values()):
             raise InputError(
-                f"{self.path} has no column {name!r}; make a run with --record {name.partition('_')[2] or name}."
+                f"{self.path} has no column {name!r}; make a run with `record={name.partition('_')[2] or name!r}`."
             )
         parts, chosen, damaged = self._chosen(["finished", name])
         if damaged:

@@ -85,11 +85,11 @@ def run_again(
     if design is None:
         raise InputError(
             f"No trial of {store.path} can be run again, because its plan does not say how masks are drawn;"
-            " leave out --sample."
+            " leave out `sample`."
         )
     info = store.info
     if learner is None and settings:
-        raise InputError("Settings (--set) belong to a learner; name it as well (--learner).")
+        raise InputError("Settings (`settings`) belong to a learner; name it as well (`learner`).")
     trained: Learner = described(info.learner) if learner is None else resolve(learner, settings)
     data = load_again(store, dataset)
     asked = replace(

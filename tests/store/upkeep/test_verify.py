@@ -162,7 +162,7 @@ def test_runs_without_masks_in_their_plan_say_so(tmp_path: Path) -> None:
     found = mf.verify(tmp_path / "imported")
     assert found.is_clean
     assert "imported" in found.notes[0]
-    with pytest.raises(InputError, match="leave out --sample"):
+    with pytest.raises(InputError, match="leave out `sample`"):
         mf.verify(tmp_path / "imported", sample=1)
     run = mf.run("longtail?n_train=20&n_test=9", learner=learn, design="explicit", masks=MASKS, out=tmp_path / "masks")
     assert "explicit" in mf.verify(run.path).notes[0]
