@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from tiny_run import make_run
 
 from memfluence.errors import InputError
 from memfluence.report import ReportServer, write_report
+from memfluence.report.explorer import serving
 
 
 @pytest.fixture
@@ -185,3 +187,26 @@ def test_command_prints_the_address_and_ends_at_ctrl_c(tmp_path: Path, host: str
     with ReportServer(tmp_path, port=port) as next_one:  # the port is free again
         assert next_one.server_address[1] == port
     assert (tmp_path / "run" / "report" / "index.html").is_file()
+
+
+def test_who_asks_slowly_or_never_keeps_nobody_out(server: ReportServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "CONNECTIONS", 3)
+    half = [socket.create_connection(server.server_address[:2], timeout=10) for _ in range(8)]
+    for one in half:
+        one.sendall(b"GET / HT")
+    assert ask(server, "/")[0] == 200
+    for one in half[:6]:  # the oldest are closed for the next ones
+        with suppress(ConnectionResetError):
+            assert one.recv(1) == b""
+    for one in half:
+        one.close()
+
+
+def test_a_request_that_does_not_end_is_ended_by_the_clock(
+    server: ReportServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert 0 < serving._Handler.timeout <= 60
+    monkeypatch.setattr(serving._Handler, "timeout", 0.3)
+    with socket.create_connection(server.server_address[:2], timeout=10) as half:
+        half.sendall(b"GET / HT")
+        assert half.recv(1) == b""

@@ -2,6 +2,7 @@
 
 import ipaddress
 import socket
+from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -25,6 +26,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 PORTS_TRIED = 20
+SECONDS = 30.0  # without a byte, until a connection is closed
+CONNECTIONS = 100  # at a time, each with a thread; a browser opens six
 FOREVER = "public, max-age=31536000, immutable"  # the folder of data has another name when it changes
 
 
@@ -33,8 +36,10 @@ class ReportServer(ThreadingHTTPServer):
 
     daemon_threads = True
     allow_reuse_address = True
+    request_queue_size = CONNECTIONS
 
     def __init__(self, report: Path, host: str = "127.0.0.1", port: int = 8000) -> None:
+        self._connections: dict[Any, None] = {}  # that are open, the oldest first
         if not 0 <= port <= 65535:
             raise InputError(f"The port must be a number from 0 to 65535. Got {port} instead.")
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -62,6 +67,19 @@ class ReportServer(ThreadingHTTPServer):
             host = socket.gethostname()
         return f"http://[{host!s}]:{port}/" if ":" in str(host) else f"http://{host!s}:{port}/"
 
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Where there are too many connections, the oldest one goes: who asks slowly keeps nobody else out."""
+        self._connections[request] = None
+        for oldest in list(self._connections)[:-CONNECTIONS]:
+            self._connections.pop(oldest, None)
+            with suppress(OSError):  # its thread then reads the end and closes it
+                oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._connections.pop(request, None)
+        super().shutdown_request(request)
+
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that went away is no news."""
 
@@ -72,6 +90,7 @@ class _Handler(SimpleHTTPRequestHandler):
     extensions_map = TYPES
     server_version, sys_version = "memfluence", ""
     protocol_version = "HTTP/1.1"
+    timeout = SECONDS
 
     status = 0  # of the answer that is under way
 
