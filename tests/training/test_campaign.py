@@ -98,3 +98,36 @@ def test_at_the_deadline_it_stops_and_goes_on_later(tmp_path: Path) -> None:
         mf.run(DATA, deadline=time.monotonic() + 0.4, **options)
     assert len(mf.open(tmp_path / "run").store.scan().numbers) < 30
     assert len(mf.run(DATA, **options).trials) == 30
+
+
+# Its file changes the directory when it is loaded, and each trial changes it again; what lies there is found.
+RESTLESS = """
+import os
+os.chdir({elsewhere!r})
+
+def learn(x, y, seed):
+    assert os.path.exists("weights")
+    os.chdir("deeper")
+    return lambda z: y[abs(z[:, None] - x).argmin(axis=1)]
+"""
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_learner_that_changes_the_directory_changes_no_path_of_the_run(tmp_path: Path, workers: str) -> None:
+    elsewhere, here = tmp_path / "elsewhere", tmp_path / "here"
+    for directory in (elsewhere / "deeper", here):
+        directory.mkdir(parents=True)
+    (elsewhere / "weights").touch()
+    (here / "restless.py").write_text(RESTLESS.format(elsewhere=str(elsewhere)))
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=40), np.arange(40) % 2
+    x[:10] = y[:10]  # half of the training examples are easy, so that removing the others leaves some
+    np.savez(here / "data.npz", x_train=x[:20], y_train=y[:20], x_test=x[20:], y_test=y[20:])
+    learner = ["--learner", "restless.py:learn", "--workers", workers]
+    done = memfluence("run", "npz:data.npz", "--trials", "20", *learner, "--out", "run", cwd=here)
+    assert "20 of 20 trials in run:" in done.stdout
+    assert "Next: memfluence report run\n" in done.stdout
+    memfluence("verify", "run", "--sample", "2", "--learner", "restless.py:learn", cwd=here)
+    memfluence("experiment", "removal", "run", "--repeats", "2", *learner, "--out", "removal", cwd=here)
+    assert (here / "removal" / "removal.json").is_file()
+    assert {path.name for path in elsewhere.rglob("*")} == {"weights", "deeper"}

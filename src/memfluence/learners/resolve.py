@@ -14,7 +14,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import chdir, suppress
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
@@ -42,6 +42,9 @@ _EXPECTED = (
     "a scikit-learn classifier (an object or class with fit and predict), a function train(x, y, seed) -> predict,"
     " a factory of torch modules with a recipe (net.py:Net@fast), or a memfluence Learner"
 )
+
+
+_left_in: dict[str, str] = {}  # by the name of a module: the directory into which it changed when it was loaded
 
 
 def resolve(learner: Any = "mlp", settings: Mapping[str, Any] | None = None) -> Learner:
@@ -87,13 +90,18 @@ def built_in() -> set[str]:
 
 @dataclass(frozen=True)
 class SourcedLearner:
-    """A learner from a file or module: the source's hash is part of its identity, and it is pickled as its origin."""
+    """A learner from a file or module: the source's hash is part of its identity, and it is pickled as its origin.
+
+    It may change the current directory, when it is loaded or in each trial. That is so while it trains; whoever calls
+    it, and the next trials, find the directory as it was.
+    """
 
     learner: Learner
     where: str  # module name or absolute path
     attribute: str
     settings: Mapping[str, Any]
     sha256: str | None
+    directory: str | None = None  # where loading it left the process, if that is another one
 
     @property
     def name(self) -> str:
@@ -113,7 +121,8 @@ class SourcedLearner:
     def train(
         self, dataset: Dataset, trials: Sequence[Trial], *, record: Collection[str], device: str
     ) -> Iterator[Outcome | Failure]:
-        return self.learner.train(dataset, trials, record=record, device=device)
+        with chdir(self.directory or os.curdir):
+            yield from self.learner.train(dataset, trials, record=record, device=device)
 
     def resuming(self, checkpoints: Checkpoints | None, report: Callable[[PartWay], None]) -> Learner:
         if not isinstance(self.learner, Resumable):
@@ -147,7 +156,7 @@ def _from_source(where: str, attribute: str, settings: Mapping[str, Any]) -> Sou
     else:
         learner = _from_object(found, settings, f"{where}:{attribute}", covered)
     origin = str(Path(where).expanduser().resolve()) if is_file(where) else where
-    return SourcedLearner(learner, origin, attribute, settings, sha256)
+    return SourcedLearner(learner, origin, attribute, settings, sha256, _left_in.get(module.__name__))
 
 
 def _from_object(found: Any, settings: Mapping[str, Any], origin: str, covered: str | None = None) -> Learner:
@@ -235,7 +244,12 @@ def load(where: str) -> ModuleType:
     module. Its directory can be imported from, as when it is run as a script. The current directory can be when it is
     where the module lies; an installed module does not open it to whatever else lies there.
     """
-    return _load_file(Path(where)) if is_file(where) else _load_module(where)
+    with chdir(os.curdir):
+        before = Path.cwd()
+        module = _load_file(Path(where)) if is_file(where) else _load_module(where)
+        if (left_in := Path.cwd()) != before:  # which is so the first time alone
+            _left_in[module.__name__] = str(left_in)
+    return module
 
 
 def _load_file(path: Path) -> ModuleType:

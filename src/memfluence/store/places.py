@@ -76,9 +76,11 @@ Location = Path | Uri
 
 def locate(given: str | Path | Uri) -> Location:
     """The place that a caller means: a path, or a URI such as s3://bucket/runs/digits."""
-    match = None if isinstance(given, Uri) else _URI.fullmatch(str(given))
-    if isinstance(given, Uri) or match is None or (not match["slash"] and isinstance(given, str)):
-        return given if isinstance(given, Uri) else _directory(Path(given))
+    if isinstance(given, Uri) or (isinstance(given, Path) and given.is_absolute()):
+        return given
+    match = _URI.fullmatch(str(given))
+    if match is None or (not match["slash"] and isinstance(given, str)):
+        return _directory(Path(given))
     scheme = match["scheme"].lower()
     if scheme == "file":
         if match["slash"] and not match["rest"].startswith("/"):

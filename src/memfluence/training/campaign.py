@@ -87,7 +87,8 @@ class Campaign:
         data = self.dataset
         groups = None if self.groups is None else (self.groups.codes, self.groups.names)
         examples = data.y_train, data.y_test, data.train_ids, data.test_ids
-        store = TrialStore.create(self.out, self.info, *examples, groups, learners.up_to_date(self.learner))
+        out = self.out.absolute()  # whatever directory the learner changes into
+        store = TrialStore.create(out, self.info, *examples, groups, learners.up_to_date(self.learner))
         if data.name != portable_name(data.name):
             remember_data(data.fingerprint, data.name)
         store.clean()
