@@ -107,7 +107,7 @@ class Campaign:
         saved = store.scan().numbers.tolist()
         part_way = store.checkpoints().part_way(saved)
         kept = "".join(f", trial {one.trial} is kept at {one.fraction:.0%}" for one in part_way)
-        return f"{len(saved)} of {self.info.trials} trials are stored in {store.path}{kept}"
+        return f"{len(saved)} of {self.info.trials} trials are stored in {self.out}{kept}"
 
 
 def prepare(options: RunOptions, *, known_by: int | None = None) -> Campaign:
