@@ -104,8 +104,8 @@ def difference(first: Sequence[float] | np.ndarray, second: Sequence[float] | np
     one, other = spread(first), spread(second)
     return {
         "mean": one["mean"] - other["mean"],
-        "sd": math.hypot(one["sd"], other["sd"]),
-        "stderr": math.hypot(one["stderr"], other["stderr"]),
+        "sd": float(np.hypot(one["sd"], other["sd"])),
+        "stderr": float(np.hypot(one["stderr"], other["stderr"])),
         "n": min(one["n"], other["n"]),
     }
 
