@@ -92,7 +92,7 @@ AnyClass = Annotated[bool, "Pairs of different classes, too."]
 JsonOption = Annotated[bool, "One JSON document on stdout, nothing else there."]
 Said = Iterator[dict[str, Any]]  # of a command: its JSON document, and then it says the same to people
 
-# Options of the library's own functions have no names here but these.
+# How options of the library's own functions are typed, where it is not as their parameters are named.
 _TYPED = {
     "any_class": "--same-class-only",
     "budget": "--budget TIME",
@@ -210,7 +210,7 @@ def option_of(one: Parameter, usage: str | None = None) -> Option:
     elif Sequence in origins:
         of = get_args(kinds[origins.index(Sequence)])[0]
         help += f"  [default: {','.join(f'{each:g}' for each in default)}]" if default else ""
-        read, default, usage = partial(_listed, usage, of), None, f"{usage} LIST"
+        read, default, usage = partial(_listed, usage.split()[0], of), None, f"{usage} LIST"
     elif Mapping in origins:
         typed, read, usage = list[str], settings_of, f"{usage} NAME=VALUE"
     shown = default is not None and default is not Parameter.empty and typed is not bool

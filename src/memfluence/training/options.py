@@ -1,7 +1,7 @@
 """Options of training: what the trials are and how they are run, each with its default and its help beside it.
 
 The signature of `memfluence.run`, the options of `memfluence run` and of every other command that trains models follow
-from these fields (`taking` here, `with_options` in the command line), so a new option is one field and its use. Help
+from these fields (`taking` here, `options_of` in the command line), so a new option is one field and its use. Help
 and messages name an option as Python does, `keep` or `engine='ray'`; the command line shows --keep and --engine ray.
 """
 
