@@ -84,7 +84,7 @@ class FunctionLearner:
             ) from None
 
     def _asked_for(self) -> list[str]:
-        """Which of `_EXTRAS` the function has without a default; one with a default keeps it."""
+        """Those of `_EXTRAS` that the function has without a default; one with a default keeps it."""
         try:
             parameters = inspect.signature(self.function).parameters
         except (TypeError, ValueError):

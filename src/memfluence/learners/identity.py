@@ -366,7 +366,7 @@ def _reach(code: CodeType) -> tuple[set[str], set[str], set[str]]:
 
 
 def _text(constant: Any) -> str:
-    """What code does, and the constants in it, without the lines and the file that it was written in."""
+    """The instructions and constants of code, without the lines and the file that it was written in."""
     if isinstance(constant, CodeType):
         parts = (
             constant.co_name,

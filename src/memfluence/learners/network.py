@@ -209,7 +209,7 @@ class Network:
         return outcome_from(trial, dataset, *predicted, record=record, seconds=seconds, device=name)
 
     def represent(self, dataset: Dataset, trial: Trial, *, device: str) -> Representation:
-        """What the last linear layer of the trial's network is given, without augmentation."""
+        """The inputs of the last linear layer of the trial's network, without augmentation."""
         from memfluence.learners.nets.device import all_threads, kernels, torch_device
 
         chosen = torch_device(device)

@@ -27,7 +27,7 @@ LOWEST_LOG_PROBABILITY = float(np.log(np.finfo(np.float32).tiny))
 
 
 class UnusableReturnError(Exception):
-    """What a model returned cannot be read; fails the trial."""
+    """A model returned something that cannot be read; the trial fails."""
 
 
 def as_array(value: Any) -> np.ndarray:

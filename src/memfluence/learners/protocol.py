@@ -30,7 +30,7 @@ class Learner(Protocol):
         ...
 
     def group_size(self, dataset: Dataset, device: str) -> int:
-        """How many trials are trained at once on these data and this device ("auto", "cpu", "cuda")."""
+        """The number of trials that are trained at once on these data and this device ("auto", "cpu", "cuda")."""
         ...
 
     def train(

@@ -364,7 +364,7 @@ def represent(
     checkpoints: Checkpoints | None = None,
     report: Callable[[PartWay], None] = lambda part: None,
 ) -> Representation:
-    """What the last layer of the trial's model is given; only networks have one.
+    """The inputs of the last layer of the trial's model; only networks have one.
 
     Learners that can go on within a trial use the checkpoints and report how far they are.
     """

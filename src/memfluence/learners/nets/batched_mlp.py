@@ -124,7 +124,7 @@ _Layers = list[tuple[torch.Tensor, torch.Tensor]]  # weight and bias of each lay
 
 
 class Clipping:
-    """How gradients of K models are clipped and made noisy; noise of model k comes from generators[k].
+    """Clipping and noise for the gradients of K models; the noise of model k comes from generators[k].
 
     NumPy draws it on every device, so that a trial has the same noise on all of them. A model draws when it takes a
     step, parameter by parameter in the layout that those have; so its noise does not depend on the other models.
@@ -140,7 +140,7 @@ class Clipping:
         given: Sequence[torch.Tensor],  # (active, width, n_in) h of each layer, the output layer last
         deltas: Sequence[torch.Tensor],  # (active, width, n_out) of each hidden layer
     ) -> torch.Tensor:
-        """By how much each example's gradient is multiplied: (active, 1, width)."""
+        """The factor of each example's gradient: (active, 1, width)."""
         squared = (1 + given[-1].square().sum(2)) * error.square().sum(1)  # (active, width)
         for values, delta in zip(given, deltas):
             squared += (1 + values.square().sum(2)) * delta.square().sum(2)
@@ -163,7 +163,7 @@ class Clipping:
 
 @dataclass(frozen=True)
 class _Workspace:
-    """What steps of one shape work on: the parameters of their models, and memory for what they compute.
+    """The tensors of steps of one shape: the parameters of their models, and memory for what they compute.
 
     Fresh arrays of a megabyte would cost more in page faults than the arithmetic on them.
     """
@@ -271,7 +271,7 @@ class BatchedMLP:
         return np.concatenate([torch.addmm(bias[model].T, values, weight[model].T).cpu().numpy() for values in hidden])
 
     def representations(self, model: int, blocks: Iterable[torch.Tensor]) -> np.ndarray:
-        """What the last layer of one model is given, (n, n_hidden), for inputs that come in blocks (rows, n_in)."""
+        """The inputs of one model's last layer, (n, n_hidden), for inputs that come in blocks (rows, n_in)."""
         return np.concatenate([self._hidden_values(model, values).cpu().numpy() for values in blocks])
 
     def _hidden_values(self, model: int, values: torch.Tensor) -> torch.Tensor:
@@ -280,7 +280,7 @@ class BatchedMLP:
         return values
 
     def finite(self) -> np.ndarray:
-        """Which models (models,) have finite parameters alone."""
+        """For each model whether all its parameters are finite: (models,)."""
         parts = [part.isfinite().flatten(1).all(1) for layer in self._layers for part in layer]  # (models,) each
         return torch.stack(parts).all(0).cpu().numpy()
 

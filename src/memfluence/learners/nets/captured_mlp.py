@@ -216,5 +216,5 @@ class CapturedTraining:
             yield self._mlp.predicted(inputs[start : start + _ROWS_AT_ONCE])
 
     def finite(self) -> list[bool]:
-        """Which models have finite weights."""
+        """For each model whether its weights are finite."""
         return [bool(one) for one in self._mlp.is_finite().tolist()]

@@ -71,7 +71,7 @@ def _threads(count: int) -> Iterator[None]:
 
 
 def default_generator(device: torch.device) -> torch.Generator:
-    """What dropout draws from."""
+    """The generator that dropout draws from."""
     if device.type != "cuda":
         return torch.default_generator
     torch.cuda.init()  # type: ignore[no-untyped-call]
@@ -91,7 +91,7 @@ def no_synchronization() -> Iterator[None]:
 
 @contextmanager
 def kernels(deterministic: bool) -> Iterator[None]:
-    """Which kernels cuDNN may choose: those with the same bits every time, or the fastest it finds by trying."""
+    """Within the block cuDNN chooses kernels with the same bits every time, or the fastest that it finds by trying."""
     before = torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark
     torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = deterministic, not deterministic
     try:
@@ -141,7 +141,7 @@ class DeviceData:
 
     @torch.no_grad()
     def predicted(self, model: Callable[[torch.Tensor], Any], inputs: torch.Tensor) -> np.ndarray:
-        """What a module or function says of all inputs, which it is given in blocks."""
+        """The predictions of a module or function for all inputs, which it is given in blocks."""
         device: str | torch.device = self.device
         if isinstance(model, nn.Module):
             model.eval()

@@ -115,7 +115,7 @@ class GroupTrainer:
             return self._scored("train"), self._scored("test")
 
     def finite(self) -> list[bool]:
-        """Which models have finite parameters."""
+        """For each model whether its parameters are finite."""
         each = torch.stack([value.detach().flatten(1).isfinite().all(1) for value in self._parameters])
         return [bool(one) for one in each.all(0).tolist()]
 
@@ -163,7 +163,7 @@ class GroupTrainer:
         return torch.cat(found, dim=1)
 
     def _check(self) -> None:
-        """Whether the models can be trained at once, found by calling them so."""
+        """Call the models all at once, and raise a `LearnerError` if they cannot be trained so."""
         self._model.train()
         try:
             self._logits(torch.zeros(len(self._shift), 2, self._data.channels, *self._data.size, device=self._device))

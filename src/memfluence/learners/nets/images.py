@@ -36,12 +36,12 @@ _VALUES_AT_ONCE = 1 << 27  # lets them be: about 900 of ImageNet's
 
 
 def block_rows(shape: tuple[int, ...]) -> int:
-    """How many images of the shape (n, height, width, channels) are looked at together."""
+    """The number of images of the shape (n, height, width, channels) that are looked at together."""
     return max(1, min(_EVALUATED_AT_ONCE, _VALUES_AT_ONCE // int(np.prod(shape[1:]))))
 
 
 class ImageSource(Protocol):
-    """Where a trainer's images come from."""
+    """The source of a trainer's images."""
 
     @property
     def size(self) -> tuple[int, int]: ...  # height, width
@@ -178,7 +178,7 @@ def padded_images(images: torch.Tensor, padding: int, mode: str) -> torch.Tensor
 
 
 def _mirrored_positions(size: int, padding: int, device: torch.device) -> torch.Tensor:
-    """Where each position of the padded axis comes from; the edge itself is not repeated."""
+    """The position in the axis that each one of the padded axis shows; the edge itself is not repeated."""
     position = torch.arange(-padding, size + padding, device=device).abs()
     return torch.where(position >= size, 2 * (size - 1) - position, position)
 

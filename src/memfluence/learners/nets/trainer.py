@@ -118,7 +118,7 @@ class Trainer:
 
     @torch.no_grad()
     def representations(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """What the last linear layer is given, (n, n_features) float32, for all training and all test examples."""
+        """The inputs of the last linear layer, (n, n_features) float32, for all training and all test examples."""
         self._model.eval()
 
         def predict(images: torch.Tensor) -> torch.Tensor:
@@ -137,9 +137,9 @@ class Trainer:
         )
 
     def _fill_tables(self, trial: Trial) -> np.ndarray:
-        """What the trial's streams say: which examples in which order, how each is cropped and flipped; and the rates.
+        """Fill in what the trial's streams draw (examples in their order, crops, flips), and the rates.
 
-        Gives the order, (steps, batch), for whoever has to bring the images.
+        Returns the order, (steps, batch).
         """
         self._shape = step_shape(self._recipe, len(trial.kept))
         order, crops = step_tables(trial, self._recipe, self._shape)
@@ -298,12 +298,12 @@ def predicted(predict: Predict, data: ImageSource, split: Split, *, one_width: b
 
 
 def widest_block(data: ImageSource) -> int:
-    """How many images are predicted together, at most."""
+    """The largest number of images that are predicted together."""
     return min(max(data.count("train"), data.count("test")), block_rows((0, *data.size, data.channels)))
 
 
 def given_to_head(model: nn.Module, predict: Predict, data: ImageSource, split: Split) -> torch.Tensor:
-    """What the last linear layer is given, (n, n_features) float32; a compiled model would call no hook."""
+    """The inputs of the last linear layer, (n, n_features) float32; a compiled model would call no hook."""
     found: list[torch.Tensor] = []
     hook = last_linear(model).register_forward_pre_hook(lambda _, inputs: found.append(inputs[0].float()))
     try:

@@ -46,7 +46,7 @@ class _NormReluConvolution(nn.Module):
 
 
 class _Dense(nn.Module):
-    """What comes in, followed by `_GROWTH` new channels made from it."""
+    """The input, followed by `_GROWTH` new channels made from it."""
 
     def __init__(self, n_in: int) -> None:
         super().__init__()

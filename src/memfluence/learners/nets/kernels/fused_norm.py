@@ -79,7 +79,7 @@ def in_torch(
     pool: bool,
     residual: Tensor | None = None,
 ) -> Tensor:
-    """What `pooled_norm_celu` computes, in plain torch."""
+    """The slow twin of `pooled_norm_celu`, in plain torch."""
     if pool:
         x = functional.max_pool2d(x, 2)
     x = functional.batch_norm(x, running_mean, running_var, weight, bias, training=True, momentum=momentum, eps=eps)
