@@ -72,7 +72,7 @@ if __name__ == "__main__":
 
 
 def test_the_environment_is_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from memfluence.engines._safe_path import safe_children, scripts_as_ever
+    from memfluence.engines.environment import safe_children, scripts_as_ever
 
     monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
     with safe_children():

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 
 from memfluence.engines._ray_cluster import connected, gpus_and_device, no_room, places, told_on_stderr
 from memfluence.engines._signals import interrupted_at, uninterrupted
-from memfluence.engines._threads import THREAD_VARIABLES, one_thread, one_thread_from_the_start
-from memfluence.engines._versions import installed_versions
+from memfluence.engines.environment import THREAD_VARIABLES, one_thread, one_thread_from_the_start
 from memfluence.engines.events import Emit, Event, Note, SegmentWritten, TrialDone, TrialFailed, WorkerLost
 from memfluence.engines.local import run_local
 from memfluence.engines.processes import run_processes
 from memfluence.engines.ray import run_ray
-from memfluence.engines.work import Group, Work, groups_of, trials_of
+from memfluence.engines.work import Group, Work, groups_of, installed_versions, trials_of
 from memfluence.errors import InputError
 from memfluence.records import PartWay
 

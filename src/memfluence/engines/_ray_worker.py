@@ -17,11 +17,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from memfluence.engines._safe_path import scripts_as_ever
-from memfluence.engines._versions import installed_versions
+from memfluence.engines.environment import scripts_as_ever
 from memfluence.engines.events import Event, Note, SegmentWritten
 from memfluence.engines.local import run_local
-from memfluence.engines.work import Group, Work
+from memfluence.engines.work import Group, Work, installed_versions
 from memfluence.errors import EngineError, LearnerError, MemfluenceError, StoreError
 from memfluence.store import TrialStore
 

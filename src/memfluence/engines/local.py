@@ -3,9 +3,8 @@
 import time
 from collections.abc import Sequence
 
-from memfluence.engines._safe_path import safe_joblib
 from memfluence.engines._signals import interrupted_at, noticed_interrupt, time_is_over
-from memfluence.engines._threads import one_thread
+from memfluence.engines.environment import one_thread, safe_joblib
 from memfluence.engines.events import Emit
 from memfluence.engines.work import Group, GroupRunner, Work
 

@@ -18,11 +18,16 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from memfluence.engines._handouts import Ledger, gone_on, next_handout
-from memfluence.engines._safe_path import safe_children, safe_joblib, scripts_as_ever
 from memfluence.engines._signals import STOPPING, blocked, time_is_over, uninterrupted
-from memfluence.engines._threads import one_thread, single_threaded_children
+from memfluence.engines.environment import (
+    one_thread,
+    safe_children,
+    safe_joblib,
+    scripts_as_ever,
+    single_threaded_children,
+)
 from memfluence.engines.events import Emit, Event, TrialFailed, WorkerLost
+from memfluence.engines.handouts import Ledger, gone_on, next_handout
 from memfluence.engines.work import Group, GroupRunner, Work, groups_of
 from memfluence.errors import EngineError, LearnerError, MemfluenceError
 from memfluence.records import Failure

@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from memfluence.datasets import Dataset
-from memfluence.engines._handouts import Ledger, gone_on, next_handout
 from memfluence.engines._ray_cluster import connected, gpus_and_device, no_room, places, told_on_stderr
 from memfluence.engines._ray_worker import Mailbox, Parcel, Report, run_groups
-from memfluence.engines._safe_path import SAFE_PATH
 from memfluence.engines._signals import time_is_over, uninterrupted
-from memfluence.engines._threads import THREAD_VARIABLES
+from memfluence.engines.environment import SAFE_PATH, THREAD_VARIABLES
 from memfluence.engines.events import Emit, Event, Note, TrialFailed, WorkerLost
+from memfluence.engines.handouts import Ledger, gone_on, next_handout
 from memfluence.engines.work import Group, Work, groups_of
 from memfluence.errors import EngineError, InputError, LearnerError
 from memfluence.records import Failure

@@ -1,16 +1,17 @@
 """The work that engines share out: groups of trials, and how one group is run and stored."""
 
+import importlib.metadata
 import os
 import platform
 import time
 import traceback
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from memfluence.datasets import Dataset
 from memfluence.designs import Design
 from memfluence.engines._signals import uninterrupted
-from memfluence.engines._versions import installed_versions
 from memfluence.engines.events import Emit, Note, SegmentWritten, TrialDone, TrialFailed
 from memfluence.errors import MemfluenceError
 from memfluence.learners import Learner, Resumable
@@ -127,3 +128,12 @@ def trials_of(design: Design, group: Group, group_size: int) -> Sequence[Trial]:
         design.trial(number) if number < design.limit else replace(design.trial(number % design.limit), number=number)
         for number in numbers
     ]
+
+
+def installed_versions() -> dict[str, str]:
+    """Of this machine's libraries, those whose versions change rounding: what run.json and segments record."""
+    found = {"python": platform.python_version()}
+    for package in ("memfluence", "numpy", "scikit-learn", "torch"):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
