@@ -4,11 +4,15 @@ Errors are one sentence on stderr, exit code 2 for misuse and 1 for failure, no 
 a command prints one JSON document on stdout and nothing else there.
 """
 
+import os
 import signal
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Sequence
 from functools import partial
+from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 import typer
@@ -18,6 +22,9 @@ from memfluence.cli._terminal import Commands, as_options, command_in
 from memfluence.errors import Interrupted, MemfluenceError, MemfluenceWarning, one_line
 
 _INTERRUPTED = 130
+_SECONDS_TO_LEAVE = 10.0  # for threads that code of the user's own has left behind
+_LONGEST_IMPORT = 5.0  # seconds that a signal waits for the end of an import
+_interrupts: list[float] = []  # when signals came
 
 COMMANDS = {  # and their modules, which are imported when they are asked for
     "run": "_run",
@@ -81,10 +88,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     given = [argument for argument in given if argument != "--debug"] or ["--help"]
     warnings.showwarning = partial(_show_warning, given)
     warnings.simplefilter("always", MemfluenceWarning)
+    _interrupts.clear()
     try:
-        for name in (signal.SIGTERM, signal.SIGHUP):  # a scheduler or a closed terminal: the manners of Ctrl-C
-            if signal.getsignal(name) != signal.SIG_IGN:  # nohup
-                signal.signal(name, _interrupt)
+        _heed_signals()
         code = app(args=given, prog_name="memfluence", standalone_mode=False)
         sys.stdout.flush()
         if code == _INTERRUPTED:  # Typer has caught it
@@ -93,28 +99,51 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except BrokenPipeError:  # the reader of our output (head, less) is gone
         sys.stderr.close()
         sys.exit(1)
-    except MemfluenceError as error:
+    except (Exception, KeyboardInterrupt) as error:
         if isinstance(error, Interrupted):  # said once; more of the same must not cut the end short
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+        elif _interrupts or isinstance(error, KeyboardInterrupt):  # whatever Python or a library made of it
+            _say("Stopped.")
+            # After a KeyboardInterrupt in executed text (`dataclasses` executes some) Python ends the process by SIGINT
+            # in place of our code, even if it is caught. Only the execution of another text takes that back.
+            exec("")
+            sys.exit(_INTERRUPTED)
         if debug:
             raise
-        _say(as_options(str(error), _flags(given)))
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        _say("Stopped.")
-        # After a KeyboardInterrupt in executed text (`dataclasses` executes some) Python ends the process by SIGINT in
-        # place of our code, even if it is caught. Only the execution of another text takes that back.
-        exec("")
-        sys.exit(_INTERRUPTED)
-    except Exception as error:
-        if debug:
-            raise
+        if isinstance(error, MemfluenceError):
+            _say(as_options(str(error), _flags(given)))
+            sys.exit(error.exit_code)
         if hasattr(error, "format_message"):  # misuse found by the parser of options
             where = getattr(getattr(error, "ctx", None), "command_path", "memfluence")
             _say(f"{_sentence(error.format_message())} See '{where} --help'.")
             sys.exit(2)
         _say(f"Unexpected {type(error).__name__}: {error}. Please report it with what --debug prints.")
         sys.exit(1)
+    finally:
+        if arguments is None:  # Python waits for threads that a learner's file has left
+            leave = threading.Timer(_SECONDS_TO_LEAVE, os._exit, (getattr(sys.exception(), "code", 1),))
+            leave.daemon = True
+            leave.start()
+
+
+def _heed_signals() -> None:
+    """What a scheduler or a closed terminal sends has the manners of Ctrl-C."""
+    for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(name) != signal.SIG_IGN:  # nohup
+            signal.signal(name, _interrupt)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})  # see __main__
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt; in an import, which may make anything of it, or lose it, soon afterwards."""
+    _interrupts.append(time.monotonic())
+    while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
+        frame = frame.f_back
+    if frame is None or _interrupts[-1] - _interrupts[0] > _LONGEST_IMPORT:
+        raise KeyboardInterrupt
+    again = threading.Timer(0.05, os.kill, (os.getpid(), number))
+    again.daemon = True
+    again.start()
 
 
 def _flags(arguments: Sequence[str]) -> dict[str, str]:
@@ -132,10 +161,6 @@ def _sentence(text: str) -> str:
 
 def _say(message: str) -> None:
     print(f"memfluence: {one_line(message)}", file=sys.stderr)
-
-
-def _interrupt(*_: object) -> NoReturn:
-    raise KeyboardInterrupt
 
 
 def _show_warning(

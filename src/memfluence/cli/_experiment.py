@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from typer.core import TyperGroup
 
+from memfluence.cli._run import kept_apart
 from memfluence.cli._terminal import (
     Commands,
     RunArgument,
@@ -71,6 +72,7 @@ def _do(name: str, run: str | None = None, others: Sequence[str] = (), **options
         from memfluence.engines import one_thread_from_the_start
 
         one_thread_from_the_start()
+        options = kept_apart(options)
     from memfluence.experiments import doing
     from memfluence.runs import open_run
 

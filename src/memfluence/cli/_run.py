@@ -31,6 +31,7 @@ _SHOWN = 10  # processes that a person sees; --json gives all
 
 def run(dataset: DatasetArgument, json: JsonOption = False, **options: Annotated[Any, RunOptions]) -> None:
     """Train many models on random subsets of DATASET; the same command again goes on where it stopped."""
+    options = kept_apart(options)
     from memfluence.engines import one_thread_from_the_start
 
     one_thread_from_the_start()
@@ -53,6 +54,16 @@ def run(dataset: DatasetArgument, json: JsonOption = False, **options: Annotated
             say(f"Next: memfluence report {shlex.quote(str(campaign.out))}")
     if failed := failed_trials(store):
         raise failed
+
+
+def kept_apart(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of training by which a learner from a file or module runs in a process of its own, with one worker too.
+
+    It may crash, exit, hang or fork, and the command goes on. In Python a script may have no place to start processes
+    from.
+    """
+    is_own = ":" in (options.get("learner") or "")
+    return {**options, "engine": "processes"} if is_own and options.get("engine") is None else options
 
 
 def plan(

@@ -7,6 +7,7 @@ from memfluence.engines._ray_cluster import connected, gpus_and_device, no_room,
 from memfluence.engines._signals import interrupted_at, uninterrupted
 from memfluence.engines.environment import THREAD_VARIABLES, one_thread, one_thread_from_the_start
 from memfluence.engines.events import Emit, Event, Note, SegmentWritten, TrialDone, TrialFailed, WorkerLost
+from memfluence.engines.handouts import shared
 from memfluence.engines.local import run_local
 from memfluence.engines.processes import run_processes
 from memfluence.engines.ray import run_ray
@@ -46,15 +47,26 @@ __all__ = [
 ENGINES = ("local", "processes", "ray")
 
 
-def choose(engine: str | None, workers: int | None, *, address: str | None = None, gpus: float | None = None) -> str:
-    """The engine to use: the one named, or the one that the number of workers asks for."""
-    name = engine or ("processes" if (workers or 1) > 1 else "local")
+def choose(
+    engine: str | None,
+    workers: int | None,
+    *,
+    address: str | None = None,
+    gpus: float | None = None,
+    trial_timeout: float | None = None,
+) -> str:
+    """The engine to use: the one named, or the one that the number of workers and a limit for trials ask for."""
+    name = engine or ("processes" if (workers or 1) > 1 or trial_timeout is not None else "local")
     if name not in ENGINES:
         raise InputError(f"There is no engine {name!r}; choose one of {', '.join(ENGINES)}.")
     if name == "local" and (workers or 1) > 1:
-        raise InputError(f"The local engine has one worker. Got workers={workers}; use --engine processes.")
+        raise InputError(f"The local engine has one worker. Got `workers={workers}`; use `engine='processes'`.")
+    if name != "processes" and trial_timeout is not None:
+        raise InputError(
+            "`trial_timeout` is for worker processes of this machine; use `engine='processes'`, or leave it out."
+        )
     if name != "ray" and (address is not None or gpus is not None):
-        raise InputError("--address and --gpus-per-worker are for clusters; add --engine ray, or leave them out.")
+        raise InputError("`address` and `gpus_per_worker` are for clusters; add `engine='ray'`, or leave them out.")
     return name
 
 
@@ -68,6 +80,7 @@ def execute(
     address: str | None = None,
     gpus_per_worker: float | None = None,
     deadline: float | None = None,
+    trial_timeout: float | None = None,
 ) -> None:
     """Run `groups` on an engine that `choose` gave, and return when all are stored.
 
@@ -76,17 +89,18 @@ def execute(
     """
     if not groups:
         return
-    if engine == "local":
-        run_local(work, groups, emit, deadline=deadline)
-    elif engine == "processes":
-        run_processes(work, groups, emit, workers=workers or 1, deadline=deadline)
-    else:
-        run_ray(
-            work,
-            groups,
-            emit,
-            workers=workers,
-            address=address,
-            gpus_per_worker=gpus_per_worker,
-            deadline=deadline,
-        )
+    with shared(work, groups, emit, trains_here=engine == "local") as queue:
+        if engine == "local":
+            run_local(work, queue, emit, deadline=deadline)
+        elif engine == "processes":
+            run_processes(work, queue, emit, workers=workers or 1, deadline=deadline, trial_timeout=trial_timeout)
+        else:
+            run_ray(
+                work,
+                queue,
+                emit,
+                workers=workers,
+                address=address,
+                gpus_per_worker=gpus_per_worker,
+                deadline=deadline,
+            )

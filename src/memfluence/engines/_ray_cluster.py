@@ -25,13 +25,15 @@ def gpus_and_device(device: str, gpus_per_worker: float | None) -> tuple[float, 
     """GPUs that each worker reserves, and the device that it trains on: "auto" is a GPU if some are asked for."""
     gpus = gpus_per_worker if gpus_per_worker is not None else 1.0 if device == "cuda" else 0.0
     if isinstance(gpus, bool) or not isinstance(gpus, int | float) or not (math.isfinite(gpus) and gpus >= 0):
-        raise InputError(f"The 'gpus_per_worker' parameter must be a number >= 0. Got {gpus_per_worker!r} instead.")
+        raise InputError(f"The `gpus_per_worker` parameter must be a number >= 0. Got {gpus_per_worker!r} instead.")
     if gpus > 1 and gpus != int(gpus):
         raise InputError(f"More than one GPU per worker must be a whole number. Got gpus_per_worker={gpus:g}.")
     if device == "cuda" and gpus == 0:
-        raise InputError("Workers with --device cuda need a GPU or a part of one; leave out --gpus-per-worker 0.")
+        raise InputError("Workers with `device='cuda'` need a GPU or a part of one; leave out `gpus_per_worker=0`.")
     if device == "cpu" and gpus > 0:
-        raise InputError("Workers with --device cpu use no GPU; leave out --gpus-per-worker, or give --device cuda.")
+        raise InputError(
+            "Workers with `device='cpu'` use no GPU; leave out `gpus_per_worker`, or give `device='cuda'`."
+        )
     return float(gpus), "cuda" if gpus else "cpu"
 
 
@@ -74,7 +76,7 @@ def _check_reachable(where: str) -> None:
     if where == "auto":
         return
     if not colon or not host or not port.isdigit():
-        raise InputError(f"The 'address' parameter must read HOST:PORT, such as 10.0.0.1:6379. Got {where!r} instead.")
+        raise InputError(f"The `address` parameter must read HOST:PORT, such as 10.0.0.1:6379. Got {where!r} instead.")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_SECONDS_TO_REACH) as connection:
             if os.environ.get("RAY_USE_TLS", "0") in ("", "0"):
@@ -83,14 +85,14 @@ def _check_reachable(where: str) -> None:
                     raise ConnectionError("what answers there is something else")
     except (OSError, OverflowError) as error:
         raise EngineError(
-            f"There is no Ray cluster at {where} ({error}); start one with 'ray start --head', or check --address."
+            f"There is no Ray cluster at {where} ({error}); start one with 'ray start --head', or check `address`."
         ) from error
 
 
 def _not_joined(where: str, error: BaseException) -> str:
     reason = (str(error).strip() or type(error).__name__).splitlines()[0]
     if where == "auto" and isinstance(error, ConnectionError):
-        return "There is no Ray cluster on this machine; start one with 'ray start --head', or name one with --address."
+        return "There is no Ray cluster on this machine; start one with 'ray start --head', or name one with `address`."
     return (
         f"The Ray cluster at {where} could not be joined ({reason}); it needs the same versions of Ray and Python as"
         " here, and where it asks for a token, RAY_AUTH_MODE=token and that token."
@@ -125,7 +127,7 @@ def no_room(gpus: float) -> str:
     """What to say when there is no place at all."""
     if gpus:
         return (
-            f"No node of the Ray cluster has {gpus:g} GPU(s) and a CPU for a worker; add one, lower --gpus-per-worker,"
-            " or use --device cpu."
+            f"No node of the Ray cluster has {gpus:g} GPU(s) and a CPU for a worker; add one, lower `gpus_per_worker`,"
+            " or use `device='cpu'`."
         )
     return "No node of the Ray cluster has a CPU for a worker; add a node (ray start --address ... --num-cpus N)."

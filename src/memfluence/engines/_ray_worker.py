@@ -19,6 +19,7 @@ from typing import Any
 
 from memfluence.engines.environment import scripts_as_ever
 from memfluence.engines.events import Event, Note, SegmentWritten
+from memfluence.engines.handouts import Queue
 from memfluence.engines.local import run_local
 from memfluence.engines.work import Group, Work, installed_versions
 from memfluence.errors import EngineError, LearnerError, MemfluenceError, StoreError
@@ -117,7 +118,8 @@ def run_groups(parcel: Parcel, groups: Sequence[Group], mailbox: Any, task: int)
     error = None
     try:
         with _interrupted_by(mailbox):
-            run_local(_unpacked(parcel, sender), groups, sender)
+            work = _unpacked(parcel, sender)
+            run_local(work, Queue(work, groups, sender), sender)
     except KeyboardInterrupt:
         pass
     except MemfluenceError as found:
@@ -182,13 +184,13 @@ def _check_run(parcel: Parcel, sender: _Sender) -> None:
     except (MemfluenceError, OSError) as error:
         missing = not isinstance(error, StoreError)
         raise EngineError(
-            f"The node {here} does not see the run in {parcel.run}; --out must be on storage that all nodes share."
+            f"The node {here} does not see the run in {parcel.run}; `out` must be on storage that all nodes share."
             if missing
             else f"The node {here} cannot read the run: {error}"
         ) from error
     if info.identity != dict(parcel.identity):
         raise EngineError(
-            f"The node {here} sees another run in {parcel.run} than the driver; --out must be on storage that all nodes"
+            f"The node {here} sees another run in {parcel.run} than the driver; `out` must be on storage that all nodes"
             " share."
         )
     versions = installed_versions()

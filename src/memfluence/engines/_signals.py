@@ -51,14 +51,25 @@ def noticed_interrupt() -> Iterator[Callable[[], bool]]:
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Ignore Ctrl-C and its like within the block: an impatient second one must not lose what the first one saves."""
+def uninterrupted() -> Iterator[Callable[[], int]]:
+    """Hold up Ctrl-C and its like within the block: an impatient second one must not lose what the first one saves.
+
+    Gives a function that counts those that came.
+    """
+    came = 0
     if threading.current_thread() is not threading.main_thread():
-        yield  # signals are handled in the main thread alone
+        yield lambda: came  # signals are handled in the main thread alone
         return
-    before = {name: signal.signal(name, signal.SIG_IGN) for name in STOPPING}
+
+    def count(*_: object) -> None:
+        nonlocal came
+        came += 1
+
+    before = {name: signal.signal(name, count) for name in STOPPING}
+    for name in STOPPING:
+        signal.siginterrupt(name, False)  # files are written on
     try:
-        yield
+        yield lambda: came
     finally:
         for name, handler in before.items():
             signal.signal(name, handler if handler is not None else signal.SIG_DFL)

@@ -26,6 +26,13 @@ class SegmentWritten:
 
 
 @dataclass(frozen=True)
+class StoredElsewhere:
+    """Trials that another process has stored, or failed, before they were handed out here."""
+
+    trials: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class WorkerLost:
     worker: int
     reason: str
@@ -39,5 +46,5 @@ class Note:
     message: str
 
 
-Event = TrialDone | TrialFailed | SegmentWritten | WorkerLost | PartWay | Note
+Event = TrialDone | TrialFailed | SegmentWritten | StoredElsewhere | WorkerLost | PartWay | Note
 Emit = Callable[[Event], None]

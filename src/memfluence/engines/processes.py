@@ -1,19 +1,24 @@
 """`processes`: groups shared out among worker processes of this machine.
 
 Each worker has a pipe of its own and the parent hands out work; nothing is shared under a lock, so a worker that is
-killed at any moment cannot block the others. Workers write to the store themselves. A worker whose parent is gone
-notices at its next word to it, stores what it has and ends.
+killed at any moment cannot block the others. Workers write to the store themselves. Whatever the code that they train
+does to its process (a crash, an exit, a hang, files closed, threads and processes left behind), the others go on.
+Workers end with their parent.
 """
 
+import ctypes
 import multiprocessing
+import os
 import pickle
 import signal
+import statistics
+import sys
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -26,18 +31,27 @@ from memfluence.engines.environment import (
     scripts_as_ever,
     single_threaded_children,
 )
-from memfluence.engines.events import Emit, Event, TrialFailed, WorkerLost
-from memfluence.engines.handouts import Ledger, gone_on, next_handout
+from memfluence.engines.events import Emit, Event, Note, TrialDone, TrialFailed, WorkerLost
+from memfluence.engines.handouts import Ledger, Queue, gone_on, next_handout
+from memfluence.engines.progress import duration
 from memfluence.engines.work import Group, GroupRunner, Work, groups_of
 from memfluence.errors import EngineError, LearnerError, MemfluenceError
 from memfluence.records import Failure
 from memfluence.store import TrialStore
 
 _SECONDS_PER_HANDOUT = 0.5  # quick trials are handed out several groups at a time
+_TICK = 0.5  # seconds between looks at the clock and at workers that say nothing
+_GRACE, _LONG_GRACE = 10.0, 60.0  # seconds to stop in; the long one is for learners that write checkpoints
+_HURRY = 3.0  # seconds that are left after a second signal
+_SECONDS_TO_LEAVE = 3.0  # for threads that a learner has left behind
+_FAR_LONGER, _LEAST_SECONDS, _LEAST_TRIALS = 10, 30.0, 5  # times the median; from so many seconds and trials on
+_MOST_LOST_FOR_NOTHING = 3
+_PR_SET_PDEATHSIG = 1
+_STORING = "storing"  # what a worker says that was stopped, and is out of the learner's code
 
 
-class _Stop(BaseException):
-    """Raised in a worker by SIGTERM: store what is complete and end. Not an Exception, so that no learner eats it."""
+class _Stop(KeyboardInterrupt):
+    """Raised in a worker by SIGTERM: store what is complete and end."""
 
 
 @dataclass
@@ -45,155 +59,246 @@ class _Worker(Ledger):
     number: int
     process: Any
     pipe: Connection
+    payload: bytes | None  # the work itself, until it was sent
     given_at: float = 0.0
-    payload: bytes | None = None  # the work itself, until it was sent
+    is_storing: bool = False
 
-    def answer(self, groups: Callable[[], list[Group]]) -> None:
-        """What a worker gets that asks: first the work itself, then groups of it.
-
-        Not as an argument of the process: if it died while starting, we would wait for ever to write a large one.
-        """
-        if self.payload is None:
-            self.hand(groups())
-            return
-        with suppress(OSError):
-            self.pipe.send(self.payload)
-        self.payload = None
-
-    def hand(self, groups: list[Group]) -> None:
+    def send(self, groups: list[Group]) -> None:
         """Give it work; an empty list sends it home. A worker that is gone shows as the end of its pipe later."""
         self.give(groups)
         self.given_at = time.monotonic()
         with suppress(OSError):
             self.pipe.send(groups)
 
+    def send_payload(self) -> None:
+        """Not as an argument of the process: if it died while starting, we would wait for ever to write a large one."""
+        with suppress(OSError):
+            self.pipe.send(self.payload)
+        self.payload = None
+
 
 def run_processes(
-    work: Work, groups: Sequence[Group], emit: Emit, *, workers: int, deadline: float | None = None
+    work: Work,
+    queue: Queue,
+    emit: Emit,
+    *,
+    workers: int,
+    deadline: float | None = None,
+    trial_timeout: float | None = None,
 ) -> None:
     """Run all groups on up to `workers` processes.
 
     A worker that dies fails the trials it was at, which are not tried again unless asked (they may be what killed it);
     one whose checkpoint is further on than when it last lost a worker goes on from there. Whatever else the worker had
-    not stored goes to the others, or to a new team if the others have gone home.
+    not stored is handed out again, and another worker takes its place. A trial that takes longer than `trial_timeout`
+    seconds is failed, with its worker.
     """
-    waiting = deque(groups)
-    lost_at: dict[int, float] = {}  # trial -> how far its checkpoint was when it lost a worker
-    while waiting:
-        before = sum(len(group.wanted) for group in waiting), dict(lost_at)
-        lost = _run_team(work, waiting, emit, workers, lost_at, deadline)
-        left = sum(len(group.wanted) for group in waiting), lost_at
-        if left == before or any(not worker.given_at for worker, _ in lost):  # no use in trying once more
-            reasons = "; ".join(dict.fromkeys(reason for _, reason in lost))
-            raise EngineError(f"{reasons}. What was complete is stored; run the same command to go on.")
-
-
-def _run_team(
-    work: Work, waiting: deque[Group], emit: Emit, workers: int, lost_at: dict[int, float], deadline: float | None
-) -> list[tuple[_Worker, str]]:
-    """Hand out groups until none are left or no worker is; gives the workers that died, and how."""
-    team = _start(work, min(workers, len(waiting)))
-    lost: list[tuple[_Worker, str]] = []
-    pace = 0.0  # seconds per group, as last seen
+    team = _Team(work, queue, emit, trial_timeout)
     try:
-        while team:
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                raise time_is_over()
-            for ready in wait([worker.pipe for worker in team], left):
-                worker = next(worker for worker in team if worker.pipe is ready)
+        while queue.wait(deadline):
+            team.start(range(min(workers, len(queue))))
+            while team.workers:
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise time_is_over()
+                team.listen(_TICK if deadline is None else min(_TICK, max(0.0, deadline - time.monotonic())))
+                team.look_at_the_clock()
+            if team.lost_for_nothing and len(queue):  # no use in trying once more
+                reasons = "; ".join(dict.fromkeys(team.lost_for_nothing))
+                raise EngineError(f"{reasons}. What was complete is stored; run the same command to go on.")
+    except BaseException:
+        with uninterrupted() as signals:
+            team.end(team.workers, _LONG_GRACE if work.has_checkpoints else _GRACE, signals)
+        raise
+
+
+class _Team:
+    """The workers that there are, and what they have been like."""
+
+    def __init__(self, work: Work, queue: Queue, emit: Emit, trial_timeout: float | None) -> None:
+        self._work, self._queue, self._emit, self._trial_timeout = work, queue, emit, trial_timeout
+        self.workers: list[_Worker] = []
+        self.lost_for_nothing: list[str] = []  # why workers died that had neither failed nor stored anything
+        self._lost_at: dict[int, float] = {}  # trial -> how far its checkpoint was when it lost a worker
+        self._pace = 0.0  # seconds per group, as last seen
+        self._seconds: deque[float] = deque(maxlen=1000)  # that trials have taken
+        self._told: set[int] = set()  # trials that take far longer
+        self._size, self._next_look = work.group_size, 0.0
+
+    def start(self, numbers: Collection[int]) -> None:
+        """Workers with these numbers."""
+        try:
+            payload = pickle.dumps(self._work)
+        except Exception as error:
+            raise LearnerError(
+                f"The learner or the data cannot be sent to worker processes ({error});"
+                " define the learner in a file or module (file.py:name), or use one worker."
+            ) from error
+        context = multiprocessing.get_context("spawn")  # fork copies locks that other threads hold
+        with single_threaded_children(), safe_children():
+            for number in numbers:
+                ours, theirs = context.Pipe()
+                process = context.Process(target=_serve, args=(theirs, number), name=f"memfluence-{number}")
+                with blocked():  # a Ctrl-C while it imports would show its traceback
+                    process.start()
+                theirs.close()  # so that the worker's end is the only one, and its death is an end of file here
+                self.workers.append(_Worker(number, process, ours, payload))
+
+    def listen(self, seconds: float) -> None:
+        """Hear what workers say, and answer them."""
+        for pipe in wait([worker.pipe for worker in self.workers], seconds):
+            worker = next(worker for worker in self.workers if worker.pipe is pipe)
+            try:
+                message = worker.pipe.recv()
+            except (EOFError, OSError):
+                self._lose(worker)
+                continue
+            if isinstance(message, MemfluenceError):
+                raise message
+            if message is not None:
+                self._hear(worker, message)
+            elif worker.payload is not None:
+                worker.send_payload()
+            else:
+                if worker.groups:
+                    self._pace = (time.monotonic() - worker.given_at) / len(worker.groups)
+                worker.send(next_handout(self._queue, self._pace, len(self.workers), _SECONDS_PER_HANDOUT))
+
+    def _hear(self, worker: _Worker, event: Event) -> None:
+        worker.hear(event)
+        self._emit(event)
+        if isinstance(event, TrialDone):
+            self._seconds.append(event.seconds)
+
+    def look_at_the_clock(self) -> None:
+        """End workers whose trial takes too long; notice what says nothing, and tell of it."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + _TICK
+        for worker in tuple(self.workers):
+            if worker.process.exitcode is not None and not worker.pipe.poll():
+                self._lose(worker)  # and a process that it has left holds its end of the pipe
+            elif worker.left and self._trial_timeout and now - worker.begun > self._trial_timeout * self._size:
+                late = set(worker.left)
+                self.end([worker], _HURRY)
+                several = f" for each of the {self._size} of its group" if self._size > 1 else ""
+                reason = f"it took longer than the {self._trial_timeout:g} s that a trial may take{several}"
+                self._bury(worker, reason, late & worker.unstored - worker.done)
+            elif worker.left:
+                self._tell_of_a_long_one(min(worker.left), (now - worker.begun) / self._size)
+
+    def _tell_of_a_long_one(self, trial: int, seconds: float) -> None:
+        if seconds < _LEAST_SECONDS or len(self._seconds) < _LEAST_TRIALS or trial in self._told:
+            return
+        typical = statistics.median(self._seconds)
+        if seconds >= _FAR_LONGER * typical:
+            self._told.add(trial)
+            long, usual = duration(seconds), duration(typical)
+            self._emit(
+                Note(f"trial {trial} has been in training for {long}; half of the others took less than {usual}")
+            )
+
+    def _lose(self, worker: _Worker) -> None:
+        """A worker has closed its pipe, or is gone."""
+        worker.process.join(_SECONDS_TO_LEAVE)
+        code = worker.process.exitcode
+        if code is None:
+            self.end([worker], _HURRY)
+        if code == 0 and not worker.groups:  # it was sent home and ended well
+            self.workers.remove(worker)
+            return
+        guilty = worker.left & worker.unstored
+        self._bury(worker, _why_lost(worker, code), guilty - gone_on(self._work, guilty, self._lost_at))
+
+    def _bury(self, worker: _Worker, reason: str, guilty: set[int]) -> None:
+        """Fail the trials that a worker has ended with, hand out again all else that it had not stored, replace it."""
+        self.workers.remove(worker)
+        self._emit(WorkerLost(worker.number, reason, len(worker.done)))
+        store = TrialStore.open(self._work.run, self._work.identity)
+        for trial in sorted(guilty):
+            store.write_failure(Failure(trial, reason))
+            self._emit(TrialFailed(trial, reason))
+        self._queue.give_back(reversed(groups_of(worker.unstored - guilty, self._size)))
+        if not (guilty or worker.left or worker.has_settled):
+            self.lost_for_nothing.append(reason)
+        if self._queue and worker.given_at and len(self.lost_for_nothing) < _MOST_LOST_FOR_NOTHING:
+            self.start([worker.number])
+
+    def end(self, workers: Sequence[_Worker], seconds: float, signals: Callable[[], int] = lambda: 0) -> None:
+        """Stop workers; each stores its completed trials first, and is killed if it has not begun with that in time.
+
+        It has so many seconds; fewer when `signals`, the number of those that came meanwhile, is no longer 0.
+        """
+        for worker in workers:
+            worker.process.terminate()
+        left, until, is_hurried = list(workers), time.monotonic() + seconds, False
+        while left:
+            if signals() and not is_hurried:
+                is_hurried, until = True, min(until, time.monotonic() + _HURRY)
+            for worker in left if time.monotonic() >= until else ():
+                if not worker.is_storing:
+                    worker.process.kill()
+            for pipe in wait([worker.pipe for worker in left], _TICK / 5):  # drained, so that none blocks on a full one
+                worker = next(worker for worker in left if worker.pipe is pipe)
                 try:
                     message = worker.pipe.recv()
                 except (EOFError, OSError):
-                    team.remove(worker)
-                    if reason := _why_lost(worker):
-                        lost.append((worker, reason))
-                        emit(WorkerLost(worker.number, reason, len(worker.done)))
-                        waiting.extendleft(_bury(worker, reason, work, emit, lost_at))
+                    left.remove(worker)
                     continue
-                if isinstance(message, MemfluenceError):
-                    raise message
-                if message is not None:
-                    worker.hear(message)
-                    emit(message)
-                    continue
-                if worker.groups:
-                    pace = (time.monotonic() - worker.given_at) / len(worker.groups)
-                worker.answer(partial(next_handout, waiting, pace, len(team), _SECONDS_PER_HANDOUT))
-    except BaseException:
-        with uninterrupted():
-            _stop(team, emit)
-        raise
-    return lost
+                if message == _STORING:
+                    worker.is_storing = True
+                elif message is None:
+                    worker.send([])  # it asks for work: its learner swallowed the signal
+                elif not isinstance(message, MemfluenceError):
+                    self._hear(worker, message)
+            left = [worker for worker in left if worker.process.exitcode is None or worker.pipe.poll()]
+        for worker in workers:
+            worker.process.join(_SECONDS_TO_LEAVE)
+            worker.process.kill()
+            worker.process.join()
 
 
-def _bury(worker: _Worker, reason: str, work: Work, emit: Emit, lost_at: dict[int, float]) -> list[Group]:
-    """Fail the trials that a dead worker was at, and give back all else that it had not stored.
-
-    Given back is also a trial whose checkpoint is further on than in `lost_at`.
-    """
-    begun = [group for group in worker.groups if not set(group.wanted) <= worker.done]
-    guilty = set(begun[0].wanted) & worker.unstored if begun else set()
-    guilty -= gone_on(work, guilty, lost_at)
-    store = TrialStore.open(work.run, work.identity)
-    for trial in sorted(guilty):
-        store.write_failure(Failure(trial, reason))
-        emit(TrialFailed(trial, reason))
-    return groups_of(worker.unstored - guilty, work.group_size)
-
-
-def _start(work: Work, count: int) -> list[_Worker]:
-    try:
-        payload = pickle.dumps(work)
-    except Exception as error:
-        raise LearnerError(
-            f"The learner or the data cannot be sent to worker processes ({error});"
-            " define the learner in a file or module (file.py:name), or use one worker."
-        ) from error
-    context = multiprocessing.get_context("spawn")  # fork copies locks that other threads hold
-    team = []
-    with single_threaded_children(), safe_children():
-        for number in range(count):
-            ours, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(theirs, number), name=f"memfluence-{number}")
-            with blocked():  # a Ctrl-C while it imports would show its traceback
-                process.start()
-            theirs.close()  # so that the worker's end is the only one, and its death is an end of file here
-            team.append(_Worker(number, process, ours, payload=payload))
-    return team
-
-
-def _why_lost(worker: _Worker) -> str | None:
-    """None if the worker was sent home and ended well."""
-    worker.process.join()
-    code = worker.process.exitcode
-    if code == 0 and not worker.groups:
-        return None
-    how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with code {code}"
+def _why_lost(worker: _Worker, code: int | None) -> str:
+    if code is None:
+        how = "closed its connection, as a learner does that closes files that are not its own"
+    elif code < 0:
+        how = f"was killed by signal {-code}"
+    else:
+        how = f"ended with code {code} in the middle of its work"
     why = " (out of memory is the usual reason)" if code == -signal.SIGKILL else ""
     if not worker.given_at:
         why = ' while starting (a script that asks for workers must do so under if __name__ == "__main__":)'
     return f"worker process {worker.number} {how}{why}"
 
 
-def _stop(team: list[_Worker], emit: Emit) -> None:
-    """End all workers; each stores its completed trials first."""
-    for worker in team:
-        worker.process.terminate()
-    for worker in team:
-        try:
-            while True:  # drain, so that no worker blocks on a full pipe while it stores
-                message = worker.pipe.recv()
-                if message is None:
-                    worker.hand([])  # it asks for work: its learner swallowed the signal
-                elif not isinstance(message, MemfluenceError):
-                    emit(message)
-        except (EOFError, OSError):
-            worker.process.join()
-
-
 def _serve(pipe: Connection, number: int) -> None:
     """The life of a worker."""
+    _end_with_the_parent()
+    try:
+        _train(pipe, number)
+    finally:
+        with suppress(OSError):
+            pipe.close()
+        leave = threading.Timer(_SECONDS_TO_LEAVE, os._exit, (0,))  # Python waits for threads that a learner has left
+        leave.daemon = True
+        leave.start()
+
+
+def _end_with_the_parent() -> None:
+    """At once, in the middle of anything: another command may be at the same trials by then."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # even in code that lets no thread run
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _train(pipe: Connection, number: int) -> None:
     scripts_as_ever()
     for name in (signal.SIGINT, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)  # they reach the parent, which then tells us
@@ -205,36 +310,43 @@ def _serve(pipe: Connection, number: int) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough
         raise _Stop
 
-    def emit(event: Event) -> None:
+    def tell(message: Event | MemfluenceError | str | None) -> None:
         try:
-            pipe.send(event)
-        except OSError:
-            raise _Stop from None  # the parent is gone
+            with blocked():  # half a message would make nonsense of the next one
+                pipe.send(message)
+        except OSError:  # a learner has closed it
+            raise _Stop from None
+
+    def told() -> Any:
+        tell(None)
+        try:
+            return pipe.recv()
+        except (EOFError, OSError):
+            raise _Stop from None
 
     try:
         signal.signal(signal.SIGTERM, stop)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
-        pipe.send(None)
-        payload = pipe.recv()
+        payload = told()
         if not payload:
             return  # sent home before it began
         work = pickle.loads(payload)
         safe_joblib()
         work = replace(work, device=_own_device(work.device, number))
-        with one_thread(), GroupRunner(work, emit) as runner:
-            while True:
-                pipe.send(None)
-                groups = pipe.recv()
-                if not groups:
-                    break
-                for group in groups:
-                    runner.run(group)
-                    if stopping:  # and the learner swallowed it
-                        raise _Stop
-    except (_Stop, EOFError, BrokenPipeError, ConnectionResetError):
+        with one_thread(), GroupRunner(work, tell) as runner:
+            try:
+                while groups := told():
+                    for group in groups:
+                        runner.run(group)
+                        if stopping:  # and the learner swallowed it
+                            raise _Stop
+            except _Stop:
+                tell(_STORING)
+                raise
+    except _Stop:
         return
     except MemfluenceError as error:
-        pipe.send(error)
+        tell(error)
 
 
 def _own_device(device: str, number: int) -> str:

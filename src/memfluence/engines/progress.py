@@ -5,7 +5,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from memfluence.engines.events import Event, Note, TrialDone, TrialFailed, WorkerLost
+from memfluence.engines.events import Event, Note, StoredElsewhere, TrialDone, TrialFailed, WorkerLost
 from memfluence.errors import one_line
 from memfluence.records import PartWay
 
@@ -81,6 +81,9 @@ class Progress:
             self._parts.pop(event.trial, None)
             if self._failed == 1:
                 self.note(f"trial {event.trial} failed: {event.message} (the others go on)")
+        elif isinstance(event, StoredElsewhere):
+            self._done += len(event.trials)
+            self._before += len(event.trials)  # not by our pace
         elif isinstance(event, WorkerLost):
             self._done -= event.unsaved
             self.note(event.reason)

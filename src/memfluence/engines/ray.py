@@ -20,7 +20,7 @@ from memfluence.engines._ray_worker import Mailbox, Parcel, Report, run_groups
 from memfluence.engines._signals import time_is_over, uninterrupted
 from memfluence.engines.environment import SAFE_PATH, THREAD_VARIABLES
 from memfluence.engines.events import Emit, Event, Note, TrialFailed, WorkerLost
-from memfluence.engines.handouts import Ledger, gone_on, next_handout
+from memfluence.engines.handouts import Ledger, Queue, gone_on, next_handout
 from memfluence.engines.work import Group, Work, groups_of
 from memfluence.errors import EngineError, InputError, LearnerError
 from memfluence.records import Failure
@@ -41,7 +41,7 @@ class _Task(Ledger):
 
 def run_ray(
     work: Work,
-    groups: Sequence[Group],
+    queue: Queue,
     emit: Emit,
     *,
     workers: int | None = None,
@@ -58,18 +58,25 @@ def run_ray(
     with told_on_stderr(), connected(address) as ray:
         if not places(ray, gpus):
             raise InputError(no_room(gpus))
-        _Driver(ray, replace(work, device=device), emit, workers, gpus, deadline).run(groups)
+        _Driver(ray, replace(work, device=device), queue, emit, workers, gpus, deadline).run()
 
 
 class _Driver:
     """Keeps the cluster busy until nothing is left."""
 
     def __init__(
-        self, ray: Any, work: Work, emit: Emit, workers: int | None, gpus: float, deadline: float | None = None
+        self,
+        ray: Any,
+        work: Work,
+        queue: Queue,
+        emit: Emit,
+        workers: int | None,
+        gpus: float,
+        deadline: float | None = None,
     ) -> None:
         self._ray, self._work, self._emit, self._workers, self._gpus = ray, work, emit, workers, gpus
         self._deadline = deadline
-        self._waiting: deque[Group] = deque()
+        self._waiting = queue
         self._alone: deque[Group] = deque()  # one of them has killed a worker: one a task, so that we learn which
         self._tasks: dict[Any, _Task] = {}  # by what Ray knows the task's result
         self._lost_at: dict[int, float] = {}  # trial -> how far its checkpoint was when it lost a worker
@@ -79,7 +86,7 @@ class _Driver:
         self._count = 0
         self._started = self._had_room = time.monotonic()
 
-    def run(self, groups: Sequence[Group]) -> None:
+    def run(self) -> None:
         ray = self._ray
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=False
@@ -92,13 +99,15 @@ class _Driver:
             runtime_env={"env_vars": {**dict.fromkeys(THREAD_VARIABLES, "1"), **SAFE_PATH}},
         )
         self._parcel = _parcel(ray, self._work)
-        self._waiting.extend(groups)
         try:
             while self._waiting or self._alone or self._tasks:
                 if self._deadline is not None and time.monotonic() >= self._deadline:
                     raise time_is_over()
                 self._hand_out()
-                self._listen()
+                if self._tasks:
+                    self._listen()
+                else:
+                    self._waiting.wait(self._deadline)
         except ray.exceptions.RayError as error:  # all that a task can do is handled where it ends
             raise EngineError(
                 f"The connection to the Ray cluster was lost ({type(error).__name__}); what is complete is stored, run"
@@ -123,6 +132,8 @@ class _Driver:
             else:
                 seconds = min(_LONGEST, max(_SHORTEST, _SHARE * spent))
                 groups = next_handout(self._waiting, self._pace, limit, seconds)
+                if not groups:  # other drivers have taken the rest
+                    return
             task = _Task(self._count)
             task.give(groups)
             self._tasks[self._run_groups.remote(self._parcel, groups, self._mailbox, task.number)] = task
@@ -198,7 +209,10 @@ class _Driver:
             store.write_failure(Failure(trial, message))
             self._emit(TrialFailed(trial, message))
         again = groups_of(task.unstored - failed, self._work.group_size)
-        (self._alone if len(task.groups) == 1 else self._waiting).extendleft(reversed(again))
+        if len(task.groups) == 1:
+            self._alone.extendleft(reversed(again))
+        else:
+            self._waiting.give_back(reversed(again))
 
     def _stop(self) -> None:
         """Stop all tasks; each stores its completed trials first. Those that have not begun will not."""

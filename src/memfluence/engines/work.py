@@ -41,6 +41,13 @@ class Work:
     device: str
     checkpoint_every: float = 0.0  # seconds of training; 0 for no checkpoints
 
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether trials in training are kept now and then."""
+        learner = self.learner
+        is_resumable = isinstance(learner, Resumable) and learner.resuming(None, lambda part: None) is not learner
+        return bool(self.checkpoint_every) and is_resumable
+
 
 def groups_of(trials: Iterable[int], group_size: int) -> list[Group]:
     """The groups that hold these trials, ascending."""
@@ -62,14 +69,25 @@ class GroupRunner:
         self._learner = work.learner
         if isinstance(work.learner, Resumable):
             self._learner = work.learner.resuming(self._checkpoints if work.checkpoint_every else None, emit)
-        self._host = platform.node()
+        self._host, self._process = platform.node(), os.getpid()
 
     def __enter__(self) -> "GroupRunner":
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._end_if_forked()
         with uninterrupted():
             self._writer.close()
+
+    def _end_if_forked(self) -> None:
+        """A process that a learner has forked comes back from it as this one; it must not go on as the program."""
+        if os.getpid() != self._process:
+            os._exit(0)
+
+    def flush(self) -> None:
+        """Store what is complete."""
+        with uninterrupted():
+            self._writer.flush()
 
     def run(self, group: Group) -> None:
         """Train the group; a learner that raises costs its own trials only."""
@@ -81,15 +99,18 @@ class GroupRunner:
                 record=self._work.record,
                 device=self._work.device,
             ):
+                self._end_if_forked()
                 if result.trial in left:  # padding of a last group, and trials done before, are thrown away
                     left.discard(result.trial)
                     self._take(result)
-        except MemfluenceError:
-            raise  # about the learner as a whole (it cannot give margins, say), not about one trial
-        except Exception as error:
-            self._fail(left, f"{type(error).__name__}: {error}", traceback.format_exc())
+            self._end_if_forked()
+        except (MemfluenceError, KeyboardInterrupt):
+            raise  # about the learner as a whole (it cannot give margins, say), or from who stops us
+        except BaseException as error:
+            self._end_if_forked()
+            self.fail(left, f"{type(error).__name__}: {error}", traceback.format_exc())
         else:
-            self._fail(left, "the learner gave no outcome for this trial", "")
+            self.fail(left, "the learner gave no outcome for this trial")
         self._writer.flush_if_due()
 
     def _say(self, message: str) -> None:
@@ -101,13 +122,14 @@ class GroupRunner:
 
     def _take(self, result: Outcome | Failure) -> None:
         if isinstance(result, Failure):
-            self._fail([result.trial], result.message, result.traceback)
+            self.fail([result.trial], result.message, result.traceback)
             return
         self._writer.add(replace(result, host=self._host, process=os.getpid(), finished=time.time()))
         accuracy = float(result.test_correct.mean())
         self._emit(TrialDone(result.trial, test_accuracy=accuracy, seconds=result.seconds))
 
-    def _fail(self, trials: Collection[int], message: str, trace: str) -> None:
+    def fail(self, trials: Collection[int], message: str, trace: str = "") -> None:
+        """Leave a note of a failure for each trial."""
         for trial in sorted(trials):
             failure = Failure(trial, message, trace)
             self._store.write_failure(failure)

@@ -163,8 +163,8 @@ def one_by_one(trials: Sequence[Trial], outcome_of: Callable[[Trial], Outcome]) 
     """Each trial's outcome; a trial that raises gives a `Failure` and the others go on. A warning is shown once.
 
     A `LearnerError` ends the group: the learner cannot do what is asked, whatever the subset. So do a `DatasetError`,
-    such as that of a damaged image, and what is no `Exception` (an interrupt, an engine that stops its worker),
-    except `SystemExit`: it would end the run unseen.
+    such as that of a damaged image, and `KeyboardInterrupt`, by which engines stop as well. All else fails its trial,
+    `SystemExit` too, which would end the run unseen.
     """
     for trial in trials:
         result: Outcome | Failure
@@ -174,13 +174,13 @@ def one_by_one(trials: Sequence[Trial], outcome_of: Callable[[Trial], Outcome]) 
             try:
                 with _warnings_once():
                     result = outcome_of(trial)
-            except (LearnerError, DatasetError):
+            except (LearnerError, DatasetError, KeyboardInterrupt):
                 raise
             except UnusableReturnError as error:
                 result = Failure(trial.number, str(error), traceback.format_exc())
             except SystemExit as error:
                 result = Failure(trial.number, f"SystemExit: {error}; {_EXITED}", traceback.format_exc())
-            except Exception as error:
+            except BaseException as error:
                 result = Failure(trial.number, f"{type(error).__name__}: {error}", traceback.format_exc())
         yield result
 

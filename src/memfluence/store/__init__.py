@@ -3,7 +3,17 @@
 from memfluence.store.cache import known_data, remember_data
 from memfluence.store.index import INDEXED
 from memfluence.store.parquet import pack, read_columns, unpack
-from memfluence.store.places import Location, Uri, file_errors, folder_for, locate, refuse_uri, write_whole
+from memfluence.store.places import (
+    Location,
+    Uri,
+    file_errors,
+    folder_for,
+    is_running,
+    locate,
+    refuse_uri,
+    this_process,
+    write_whole,
+)
 from memfluence.store.run_file import FORMAT, RUN_FILE, RunInfo, differences, is_run, other_inputs, segment_columns
 from memfluence.store.segments import Damage, DamagedSegmentError, Rows, join_rows, versions_in
 from memfluence.store.store import Scan, TrialStore
@@ -29,6 +39,7 @@ __all__ = [
     "file_errors",
     "folder_for",
     "is_run",
+    "is_running",
     "join_rows",
     "known_data",
     "locate",
@@ -38,6 +49,7 @@ __all__ = [
     "refuse_uri",
     "remember_data",
     "segment_columns",
+    "this_process",
     "unpack",
     "versions_in",
     "write_whole",

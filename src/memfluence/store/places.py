@@ -128,7 +128,7 @@ def refuse_uri(path: Path) -> Path:
 
 
 PARTIAL_PREFIX = ".partial-"
-_WRITER = re.compile(rf"{re.escape(PARTIAL_PREFIX)}([0-9a-f]{{16}})-(\d+)-(\d+)-[0-9a-f]{{32}}")
+_PROCESS = re.compile(r"([0-9a-f]{16})-(\d+)-(\d+)")
 _ABANDONED = 86400.0  # seconds; writing a file takes seconds, and clocks of two machines may be hours apart
 _ATTEMPTS = 3
 _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
@@ -210,8 +210,21 @@ def _sync_directory(directory: Path) -> None:
 
 
 def _name_of_partial() -> str:
-    """A name that says who writes the file: the system that runs here, the process's number and when it began."""
-    return f"{PARTIAL_PREFIX}{_this_system()}-{os.getpid()}-{_began(os.getpid())}-{uuid.uuid4().hex}"
+    """A name that says who writes the file."""
+    return f"{PARTIAL_PREFIX}{this_process()}-{uuid.uuid4().hex}"
+
+
+def this_process() -> str:
+    """The system that runs here, this process's number, and when it began."""
+    return f"{_this_system()}-{os.getpid()}-{_began(os.getpid())}"
+
+
+def is_running(process: str) -> bool | None:
+    """Whether the process of that name runs; None where nothing is known of it: it is of another system."""
+    found = _PROCESS.fullmatch(process)
+    if not found or found[1] != _this_system():
+        return None
+    return _is_running(int(found[2]), int(found[3]))
 
 
 @cache
@@ -232,9 +245,11 @@ def _this_system() -> str:
 
 
 def _began(pid: int) -> int:
-    """When a process began, in the system's ticks; 0 where that is not told."""
+    """When a process began, in the system's ticks; 0 where that is not told, -1 if it has ended and waits for its end
+    to be noticed."""
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return -1 if state in "ZX" else int(fields[18])
     except (OSError, ValueError, IndexError):
         return 0
 
@@ -357,13 +372,9 @@ class Place:
         """
         with file_errors(f"cleaning {directory}"):
             for left in directory.glob(f"{PARTIAL_PREFIX}*"):
-                writer = _WRITER.fullmatch(left.name)
+                runs = is_running(left.name.removeprefix(PARTIAL_PREFIX).rpartition("-")[0])
                 with suppress(FileNotFoundError):  # another process was quicker
-                    if writer and writer[1] == _this_system():
-                        is_stale = not _is_running(int(writer[2]), int(writer[3]))
-                    else:
-                        is_stale = self.age(left) > _ABANDONED
-                    if is_stale:
+                    if runs is False or (runs is None and self.age(left) > _ABANDONED):
                         left.unlink()
 
 

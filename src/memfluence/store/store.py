@@ -355,6 +355,10 @@ class TrialStore:
         paths = (path for path in self._segment_paths() if not is_no_file(path))
         return [path.name for path in paths if path.name not in condemned]
 
+    def failure_names(self) -> list[str]:
+        """Files of notes of failed trials, each of which begins with the trial's number."""
+        return [path.name for path in self._files("failures", ".json")]
+
     def segment_path(self, name: str) -> Location:
         return self.path / "trials" / name
 

@@ -55,7 +55,8 @@ class Campaign:
         store, options = self._store(), self.options
         pending, done = _pending(store, self.info.trials, self.shard, options.retry_failed)
         there, every = store.info, float(options.checkpoint_every)
-        of = self.dataset, self.learner, self.design, store.path
+        # The whole path: a learner may change the directory.
+        of = self.dataset, self.learner, self.design, store.path.absolute()
         work = engines.Work(*of, there.identity, there.group_size, there.record, self.device, every)
         listener = listener_of(options.progress)
         listener.start(total=done + sum(len(group.wanted) for group in pending), done=done)
@@ -69,6 +70,7 @@ class Campaign:
                 address=options.address,
                 gpus_per_worker=options.gpus_per_worker,
                 deadline=options.deadline,
+                trial_timeout=options.trial_timeout,
             )
         except (KeyboardInterrupt, DeadlineReached) as end:
             with engines.uninterrupted():
@@ -119,7 +121,15 @@ def prepare(options: RunOptions, *, known_by: int | None = None) -> Campaign:
     if options.workers is not None:
         _checked_integer("workers", options.workers, 1)
     _check_seconds("checkpoint_every", options.checkpoint_every)
-    engine = engines.choose(options.engine, options.workers, address=options.address, gpus=options.gpus_per_worker)
+    if options.trial_timeout is not None:
+        _check_seconds("trial_timeout", options.trial_timeout, least=0.001)
+    engine = engines.choose(
+        options.engine,
+        options.workers,
+        address=options.address,
+        gpus=options.gpus_per_worker,
+        trial_timeout=options.trial_timeout,
+    )
     shard = None if options.shard is None else parse_shard(options.shard)
     data = as_dataset(options.dataset)
     learner = learners.resolve(options.learner, options.settings)
@@ -229,9 +239,9 @@ def _checked_integer(name: str, value: Any, least: int, most: int | None = None)
     return number
 
 
-def _check_seconds(name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value >= 0):
-        raise InputError(f"The `{name}` parameter must be a number of seconds >= 0. Got {value!r} instead.")
+def _check_seconds(name: str, value: Any, least: float = 0) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not (math.isfinite(value) and value >= least):
+        raise InputError(f"The `{name}` parameter must be a number of seconds >= {least:g}. Got {value!r} instead.")
 
 
 def _checked_device(device: str, engine: str, gpus_per_worker: float | None) -> str:

@@ -137,7 +137,11 @@ class MachineOptions:
 class EngineOptions(MachineOptions):
     """How trials are run. No result depends on it."""
 
-    engine: str | None = option(None, "local, processes or ray.", shown="by `workers`")
+    engine: str | None = option(
+        None,
+        "local, processes or ray. Code of your own runs in processes on the command line, with one worker too.",
+        shown="by `workers`",
+    )
     address: str | None = option(
         None, "Of the Ray cluster.", metavar="HOST:PORT", shown="the one that this machine belongs to"
     )
@@ -158,6 +162,13 @@ class EngineOptions(MachineOptions):
         text=float,
         metavar="SECONDS",
         shown="60",
+    )
+    trial_timeout: float | None = option(
+        None,
+        "Fail a trial that takes longer, and end the worker process that it is in.",
+        text=float,
+        metavar="SECONDS",
+        shown="never",
     )
     deadline: float | None = option(None, "The time of `time.monotonic` at which training stops.", text=None)
     progress: "bool | ProgressListener" = option(True, "No progress.", text=bool, read=operator.not_, flag="--quiet")
