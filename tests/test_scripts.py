@@ -51,6 +51,13 @@ def run(script: str, *arguments: object) -> str:
     return printed.getvalue()
 
 
+def run_alone(script: str, *arguments: object) -> None:
+    """Run the script in a process of its own, if it needs what a process has once, such as Ray or an event loop."""
+    command = [sys.executable, ROOT / script, *arguments]
+    done = subprocess.run([*map(str, command)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def written(path: Path) -> Any:
     return json.loads(path.read_text())
 
@@ -78,19 +85,16 @@ def batched_mlp(out: Path) -> None:
 
 
 def engines(out: Path) -> None:
-    """In a process of its own: the script sets what Ray and the threads of its process see."""
     files = ("--out", out / "found.json", "--figure", out / "figure.png")
     sizes = ("--nothing", 320, "--trials", 32, "--repeats", 1, "--engines", "local", "ray")
-    command = [sys.executable, ROOT / "benchmarks/engines.py", *sizes, *files]
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run_alone("benchmarks/engines.py", *sizes, *files)
     assert {row["engine"] for row in written(out / "found.json")["rows"]} == {"local", "ray"}
     assert (out / "figure.png").stat().st_size > 1000
 
 
 def explorer(out: Path) -> None:
     need_a_browser()
-    run("benchmarks/explorer.py", "--examples", 300, "--repeats", 1, "--out", out / "found.json")
+    run_alone("benchmarks/explorer.py", "--examples", 300, "--repeats", 1, "--out", out / "found.json")
     found = written(out / "found.json")
     assert (found["n_train"], found["n_test"]) == (300, 60)
     assert found["scroll_index_reading"]["frames"] > 0
@@ -149,7 +153,7 @@ def make_screenshots(out: Path) -> None:
     need_a_browser()
     made = mf.run("digits", trials=40, record="prediction", out=out / "run", progress=False)
     made.report(out / "site")
-    run("docs/make_screenshots.py", out / "site", out / "site", "--images", out)
+    run_alone("docs/make_screenshots.py", out / "site", out / "site", "--images", out)
     assert len(list(out.glob("explorer-*.png"))) == 8
 
 
