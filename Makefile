@@ -1,6 +1,6 @@
 # make demo: install into .venv, run the digits example, write a report.
-# make test: install into .venv, then everything CI runs (the tests build the documentation's site, too); as root on
-#   Debian also Chromium, for the explorer's tests.
+# make test: install into .venv, then everything CI runs (the tests build the documentation's site, too), in two
+#   processes; as root on Debian also Chromium, for the explorer's tests.
 # make docs: the documentation as a site, in site/.
 # make wheel-check: build the package, install the wheel into an empty environment of PYTHON, and use it there.
 # make web: build the explorer's program from web/ (needs Node; what it makes is committed).
@@ -33,7 +33,7 @@ types: $(INSTALLED)
 	$(BIN)/mypy
 
 unit: $(INSTALLED) browser
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
