@@ -43,7 +43,7 @@ def of_a_run(run: Path, made: Path, seed: float, arguments: list[str], is_random
 
         with mock.patch.object(TrialStore, "write", noting), redirect_stdout(io.StringIO()):
             try:
-                main([*arguments[:-1], str(there / "run")])
+                main([*arguments[:-1], str(there / "run"), "--engine", "local"])  # only this process is recorded
             except SystemExit as end:
                 if end.code:
                     raise
