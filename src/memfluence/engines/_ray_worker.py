@@ -8,6 +8,7 @@ import _thread
 import os
 import pickle
 import platform
+import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -149,12 +150,24 @@ def _interrupted_by(mailbox: Any) -> Iterator[None]:
                         _thread.interrupt_main()
                 return
 
+    ended = False
+
+    def end(*_: object) -> None:
+        nonlocal ended
+        ended = True
+        raise KeyboardInterrupt
+
+    # By SIGTERM Ray ends a worker whose driver is gone; its SystemExit would look like one of the learner's.
+    of_ray = signal.signal(signal.SIGTERM, end)
     threading.Thread(target=watch, daemon=True).start()
     try:
         yield
     finally:
         with at_a_time:  # so that nobody is interrupted who comes after
             over.set()
+        signal.signal(signal.SIGTERM, of_ray)
+        if ended and callable(of_ray):
+            of_ray(signal.SIGTERM, None)
 
 
 def _unpacked(parcel: Parcel, sender: _Sender) -> Work:
