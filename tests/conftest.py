@@ -9,9 +9,10 @@ from hypothesis import HealthCheck, settings
 
 from small_world import SmallWorld
 
-# As engines give each process. The threads of small products spin while they wait for each other: on a busy machine a
-# test that takes a third of a second alone took twenty.
+# One thread, as engines give each process; where there are more, they sleep while they wait for each other. Threads of
+# small products that spin made a test of a third of a second take twenty on a busy machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # No test is timed: on a busy machine Hypothesis would call a test too slow, and fail it for that.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
