@@ -54,7 +54,11 @@ class Watch:
     def __init__(self, scratch: Path) -> None:
         import pyarrow as pa
 
-        self.scratch, self.is_on, self.seen = str(scratch.resolve()), False, ""
+        from memfluence.store.cache import cache_directory
+
+        places = (scratch, cache_directory())  # the second is where this machine remembers its data
+        self.places = tuple(f"{place.resolve()}/" for place in places)
+        self.is_on, self.seen = False, ""
         self._known = {name.partition(".")[0] for name in sys.modules} | set(sys.stdlib_module_names)
         self._code = tuple({sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parents[2])})
         opened = pa.OSFile
@@ -89,7 +93,7 @@ class Watch:
             self.seen = f"open of {path!r:.100}"
 
     def _is_inside(self, path: Any) -> bool:
-        return f"{os.path.realpath(os.fsdecode(path))}/".startswith(f"{self.scratch}/")
+        return f"{os.path.realpath(os.fsdecode(path))}/".startswith(self.places)
 
     def _is_ours(self, name: str) -> bool:
         return name.startswith(("/proc/", "/sys/", *self._code))

@@ -7,6 +7,7 @@ array, so that nothing of the file is run; every other name is an error.
 import io
 import math
 import pickle
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -174,7 +175,9 @@ def _read(path: Path, name: str) -> Any:
     try:
         unpickler = _Unpickler(io.BytesIO(require_file(path, name).read_bytes()), encoding="latin1")
         unpickler.where = f"{name}: {path}"
-        return unpickler.load()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Python's, of odd escapes in texts
+            return unpickler.load()
     except DatasetError:
         raise
     except OSError as error:
