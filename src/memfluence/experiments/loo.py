@@ -43,7 +43,7 @@ from memfluence.experiments.doing import Training, only
 from memfluence.records import Trials
 from memfluence.runs import Run, open_run
 from memfluence.seeding import generator
-from memfluence.store import unpack, write_whole
+from memfluence.store import is_run, unpack, write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -74,7 +74,8 @@ def conduct(
     for example in chosen:
         arms[f"without-{example}"] = np.arange(run.info.n_train) != example
     if not training.train:
-        return summarize(run, {arm: open_run(out / arm).trials for arm in arms}, chosen, keep=keep, seed=seed)
+        there = {arm: open_run(out / arm).trials for arm in arms if is_run(out / arm)}
+        return summarize(run, there, chosen, keep=keep, seed=seed)
     data, learner = training.data_of(run), training.learner_of(run)
     trials: dict[str, Trials] = {}
     for number, (arm, mask) in enumerate(arms.items(), start=1):
@@ -144,14 +145,18 @@ def paired_error(gained: np.ndarray, lost: np.ndarray, pairs: int) -> np.ndarray
 def summarize(
     run: Run, trials: Mapping[str, Trials], chosen: Sequence[int], *, keep: float | None = None, seed: int = 0
 ) -> Result:
-    """Both estimates of memorization and influence side by side; `trials` are those of "all" and of "without-I"."""
-    import pandas as pd
+    """Both estimates of memorization and influence side by side; `trials` are those of "all" and of "without-I".
 
+    Examples whose models are not there yet are left out.
+    """
+    chosen = [example for example in chosen if f"without-{example}" in trials]
+    if "all" not in trials or len(chosen) < 2:
+        raise InputError("Too few of the models of this experiment are trained; the same command goes on.")
     n_test, memorization = run.info.n_test, run.estimate_memorization(keep)
     train = np.repeat(chosen, n_test)
     subsampled = run.influence_estimates(keep).at(train, np.tile(np.arange(n_test), len(chosen)))
-    x = np.column_stack([memorization.value[list(chosen)], subsampled.value.reshape(len(chosen), n_test)])
-    x_error = np.column_stack([memorization.stderr[list(chosen)], subsampled.stderr.reshape(len(chosen), n_test)])
+    x = np.column_stack([memorization.value[chosen], subsampled.value.reshape(len(chosen), n_test)])
+    x_error = np.column_stack([memorization.stderr[chosen], subsampled.stderr.reshape(len(chosen), n_test)])
     found = [left_out(trials["all"], trials[f"without-{example}"], example) for example in chosen]
     y, y_error = (np.stack([one[part] for one in found]) for part in (0, 1))  # (examples, 1 + n_test)
     pairs = [one[2] for one in found]
@@ -174,11 +179,11 @@ def summarize(
     }
     columns = {"train_index": np.repeat(chosen, 1 + n_test), "test_index": np.tile(np.arange(-1, n_test), len(chosen))}
     values = {"subsampled": x, "subsampled_stderr": x_error, "leave_one_out": y, "leave_one_out_stderr": y_error}
-    table = pd.DataFrame(columns | {name: one.ravel() for name, one in values.items()})
+    rows = columns | {name: one.ravel() for name, one in values.items()}
     kept = run.info.kinds[0].keep if keep is None else keep
-    settings = {"examples": list(chosen), "repeats": max(pairs), "keep": kept, "trials": used, "seed": seed}
+    settings = {"examples": chosen, "repeats": max(pairs), "keep": kept, "trials": used, "seed": seed}
     title = f"{about(run.info)}; {used:,} models on subsets, {models(pairs)} on all and on all but one"
-    return Result("loo", title, numbers, table, settings)
+    return Result("loo", title, numbers, rows, settings)
 
 
 def compared(x: np.ndarray, x_error: np.ndarray, y: np.ndarray, y_error: np.ndarray, seed: int) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def test_one_call_leaves_one_report(tmp_path: Path) -> None:
 def test_the_theory_has_its_own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = {"exponents": [1.0], "subpopulations": [40], "sizes": [80], "trials": 32, "repeats": 2}
     limits = {"epochs": [1, 30], "clips": [0.1], "noises": [1.0]}
-    monkeypatch.setitem(SUBJECTS, "digits", replace(SUBJECTS["digits"], long_tail=one | limits))
+    monkeypatch.setitem(SUBJECTS, "digits", replace(SUBJECTS["digits"], chosen={"long-tail": one | limits}))
     found = small(tmp_path / "out", only="long-tail")
     text = (tmp_path / "out" / "reproduction.md").read_text()
     assert "have a mean memorization of" in text
@@ -70,6 +70,16 @@ def test_the_theory_has_its_own_data(tmp_path: Path, monkeypatch: pytest.MonkeyP
     kept.write_text(json.dumps(older))
     assert small(tmp_path / "out", only="long-tail")["missing"] == found["missing"] == {}
     assert "gradients" not in (tmp_path / "out" / "reproduction.md").read_text()
+
+
+def test_leaving_one_out_belongs_to_the_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loo = {"loo": {"examples": 3, "repeats": 2}}
+    monkeypatch.setitem(SUBJECTS, "digits", replace(SUBJECTS["digits"], chosen=loo))
+    found = small(tmp_path / "out", only="loo")
+    assert found["missing"] == {}
+    assert "| memorization | 3 |" in (tmp_path / "out" / "reproduction.md").read_text()
+    assert (tmp_path / "out" / "reproduction" / "loo.png").stat().st_size < 150_000
+    assert not {"loo", "long-tail"} & set(chosen_parts(SUBJECTS["cifar100"], None))
 
 
 def test_a_run_that_is_there_is_used(tmp_path: Path) -> None:

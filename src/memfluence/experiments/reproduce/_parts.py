@@ -125,7 +125,7 @@ class Parts:
 
     def _options(self, part: str, count: int | None) -> dict[str, Any]:
         if part not in LEAST:
-            return dict(self.subject.long_tail or {}) if part == "long-tail" else {}
+            return dict(self.subject.chosen.get(part, {}))
         amount = self._amount(part, count)
         if part == "removal":
             return {"thresholds": self.subject.thresholds, "repeats": amount, "seed": self.seed}
@@ -207,7 +207,9 @@ class Parts:
                 amount = self._amount(part, count)
                 lines.append(f"  {part}: {amount} trials of {self.second}{settings}, as far as the time goes")
             elif part == "long-tail":
-                lines.append(f"  {part}: synthetic worlds, {self.subject.long_tail}")
+                lines.append(f"  {part}: synthetic worlds, {dict(self.subject.chosen[part])}")
+            elif part == "loo":
+                lines.append(f"  {part}: models on all examples and on all but one, {dict(self.subject.chosen[part])}")
         reading = [part for part in wanted if part not in TRAINED and not self.is_done(part)]
         return "\n".join([*lines, *([f"  then read and drawn: {', '.join(reading)}"] if reading else [])])
 

@@ -21,6 +21,7 @@ SECTIONS = tuple(
 _PLANNED = [name for name in EXPERIMENTS if hasattr(named(name), "plan")]
 TRAINED = (*(name for name in _PLANNED if name in LEAST), "second", *(name for name in _PLANNED if name not in LEAST))
 PARTS = (*TRAINED, *(part for part in SECTIONS if part not in TRAINED))
+BY_CHOICE = {"loo", "long-tail"}  # experiments that belong to the report of a subject only if it names them
 _UNITS = {"s": 1, "m": 60, "h": 3600, "": 1}
 BASE_SHARE = 0.4  # of the time, for the trials that everything else is made from
 FEWEST_TRIALS = 40  # two halves of the fewest trials that say anything
@@ -37,7 +38,7 @@ class Subject:
     second_settings: Mapping[str, str] = field(default_factory=dict)
     trials: int = 4000  # the paper's; more are not made
     budget: str = "30m"
-    long_tail: Mapping[str, Any] | None = None  # options of that experiment, where it belongs to the report
+    chosen: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of `BY_CHOICE`, with their options
     thresholds: tuple[float, ...] = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)  # of removal
 
 
@@ -52,7 +53,7 @@ SUBJECTS = {
         {"hidden": "32"},
         trials=2000,  # enough for halves that agree (docs/experiments.md)
         budget="14m",
-        long_tail={"trials": 200, "repeats": 10},
+        chosen={"loo": {"repeats": 500}, "long-tail": {"trials": 200, "repeats": 10}},
     ),
     "mnist": Subject("mnist", "mnist", "mlp@mnist", "inception@mnist-fast"),
     "cifar100": Subject("cifar100", "cifar100", "resnet9@fast", "resnet18@fast"),
@@ -80,7 +81,7 @@ def data_of(subject: Subject, place: str | None) -> str:
 
 def chosen_parts(subject: Subject, only: str | None) -> dict[str, int | None]:
     """The parts to do, in order, with how many models where that is said: 'removal,utility=30'."""
-    allowed = [part for part in PARTS if part != "long-tail" or subject.long_tail is not None]
+    allowed = [part for part in PARTS if part not in BY_CHOICE or part in subject.chosen]
     if only is None:
         return dict.fromkeys(allowed)
     found: dict[str, int | None] = {}
