@@ -32,7 +32,6 @@ from memfluence.errors import InputError
 from memfluence.experiments._result import (
     Result,
     Said,
-    about,
     check_repeats,
     check_trials,
     decimal,
@@ -41,7 +40,7 @@ from memfluence.experiments._result import (
 )
 from memfluence.experiments.doing import Training, only
 from memfluence.records import Trials
-from memfluence.runs import Run, open_run
+from memfluence.runs import Run, about, open_run
 from memfluence.seeding import generator
 from memfluence.store import is_run, unpack, write_whole
 
