@@ -1,6 +1,9 @@
 """Segments by the clock: a finished trial does not wait in memory for the end of the next one."""
 
 import os
+import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -98,3 +101,26 @@ def test_a_fork_waits_for_the_segment_that_is_being_written(store: TrialStore, m
     forked.join(PATIENCE)
     assert order == ["written", "forked"]
     one.close()
+
+
+# The first segment makes PyArrow import pandas. What that did to a fork that waited for it was said on stderr.
+FIRST = """
+import os, sys
+import numpy as np
+from memfluence.records import Outcome
+from memfluence.store import SegmentWriter, TrialStore
+
+hooks = []
+os.register_at_fork = lambda **some: hooks.append(some)
+store = TrialStore.open(sys.argv[1])
+train, test = np.ones(store.info.n_train, bool), np.ones(store.info.n_test, bool)
+writer = SegmentWriter(store)
+writer.add(Outcome(99, 0, train, train, test))
+writer.close()
+assert not any("before" in some for some in hooks), hooks
+"""
+
+
+def test_the_first_segment_registers_nothing_that_a_waiting_fork_would_do_by_half(tmp_path: Path) -> None:
+    run = shutil.copytree(Path(__file__).parent / "format-1", tmp_path / "run")
+    subprocess.run([sys.executable, "-c", FIRST, str(run)], check=True)

@@ -6,6 +6,7 @@ A fork waits until the segment in hand is written; otherwise the child process w
 nobody opens.
 """
 
+import concurrent.futures.thread  # noqa: F401  registered while a fork waits below, half of its hooks would run
 import os
 import signal
 import threading
