@@ -140,6 +140,12 @@ class Round:
             self.silent += [f"run ended with 0, and {missing} trials are missing"] if missing else []
         return code, command.said()
 
+    def ended_well(self, command: Command) -> None:
+        """It ended by itself; trials may have failed in a fault before."""
+        code, said = self.ended(command)
+        if code != 0 and not (code == 1 and "--retry-failed" in said):
+            raise AssertionError(f"run ended with {code}: {said[-500:]}")
+
     def run_arguments(self, run: Path | str | None = None) -> list[str]:
         learner = f"learner.py:{self.learner}"
         return [
