@@ -61,7 +61,7 @@ def test_the_example_of_the_readme() -> None:
 
 def test_an_estimator_on_arrays_goes_to_a_run_of_its_own_and_resumes() -> None:
     run = mf.run(blobs(), learner=GaussianNB(), trials=20, progress=False)
-    assert run.path.parent == Path("runs").absolute()
+    assert run.path.parent == Path("runs")
     assert "GaussianNB" in run.path.name
     assert len(run.trials) == 20
     more = mf.run(blobs(), learner=GaussianNB(), trials=30, progress=False)

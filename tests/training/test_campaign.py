@@ -1,6 +1,7 @@
 """Nothing of a run is lost or unsaid: strange errors, trials without a word, directories that change."""
 
 import json
+import os
 import re
 import time
 from pathlib import Path
@@ -131,3 +132,18 @@ def test_a_learner_that_changes_the_directory_changes_no_path_of_the_run(tmp_pat
     memfluence("experiment", "removal", "run", "--repeats", "2", *learner, "--out", "removal", cwd=here)
     assert (here / "removal" / "removal.json").is_file()
     assert {path.name for path in elsewhere.rglob("*")} == {"weights", "deeper"}
+
+
+def test_a_function_that_changes_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process; whoever calls finds the directory as it was."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    def learn(x: np.ndarray, y: np.ndarray, seed: int) -> object:
+        os.chdir(tmp_path / "elsewhere")
+        return lambda z: np.zeros(len(z), int)
+
+    run = mf.run(DATA, learner=learn, trials=6, out="run", progress=False)
+    assert Path.cwd() == tmp_path
+    assert run.status()["trials"] == 6
+    assert not list((tmp_path / "elsewhere").iterdir())

@@ -41,17 +41,17 @@ def run(dataset: DatasetArgument, json: JsonOption = False, **options: Annotated
     campaign = prepare(RunOptions(dataset, **options))
     with stdout_to_stderr():  # what learners print is not our output
         store = campaign.run()
-    status = {**status_of(store), "run": str(campaign.out)}
+    status = status_of(store)
     if json:
         as_json(status)
     else:
         say(
-            f"{status['trials']} of {status['trials_wanted']} trials in {campaign.out}:"
+            f"{status['trials']} of {status['trials_wanted']} trials in {store.path}:"
             f" test accuracy {number(status['test_accuracy'])},"
             f" on kept examples {number(status['accuracy_in'])}, on held-out ones {number(status['accuracy_out'])}.",
         )
         if status["trials"]:
-            say(f"Next: memfluence report {shlex.quote(str(campaign.out))}")
+            say(f"Next: memfluence report {shlex.quote(str(store.path))}")
     if failed := failed_trials(store):
         raise failed
 

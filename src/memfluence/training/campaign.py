@@ -89,8 +89,7 @@ class Campaign:
         data = self.dataset
         groups = None if self.groups is None else (self.groups.codes, self.groups.names)
         examples = data.y_train, data.y_test, data.train_ids, data.test_ids
-        out = self.out.absolute()  # whatever directory the learner changes into
-        store = TrialStore.create(out, self.info, *examples, groups, learners.up_to_date(self.learner))
+        store = TrialStore.create(self.out, self.info, *examples, groups, learners.up_to_date(self.learner))
         if data.name != portable_name(data.name):
             remember_data(data.fingerprint, data.name)
         store.clean()
@@ -109,7 +108,7 @@ class Campaign:
         saved = store.scan().numbers.tolist()
         part_way = store.checkpoints().part_way(saved)
         kept = "".join(f", trial {one.trial} is kept at {one.fraction:.0%}" for one in part_way)
-        return f"{len(saved)} of {self.info.trials} trials are stored in {self.out}{kept}"
+        return f"{len(saved)} of {self.info.trials} trials are stored in {store.path}{kept}"
 
 
 def prepare(options: RunOptions, *, known_by: int | None = None) -> Campaign:
