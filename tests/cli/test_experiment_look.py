@@ -75,9 +75,9 @@ def test_each_command(
         (["examples", "{run}", "--classes", "cat"], "No training example is of the class 'cat'"),
         (["histogram", "{run}", "--permutations", "-1"], "permutations"),
         (["pairs", "{run}", "--infl", "2"], "between -1 and 1"),
-        (["consistency", "{run}", "--splits", "1"], "'splits' parameter"),
+        (["consistency", "{run}", "--splits", "1"], "--splits option"),
         (["consistency", "{run}", "nowhere"], "nowhere"),
-        (["thresholds", "{run}", "--jaccard", "2"], "'jaccard' index"),
+        (["thresholds", "{run}", "--jaccard", "2"], "--jaccard index"),
         (["thresholds", "{run}", "--memory", "2"], "needs a unit"),
     ],
 )

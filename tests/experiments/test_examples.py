@@ -87,7 +87,7 @@ def test_misuse(tmp_path: Path) -> None:
     run = pictured(tmp_path)
     with pytest.raises(InputError, match="No training example is of the class 'cat'; classes are called 0, 1"):
         examples.summarize(run, classes=["cat"])
-    with pytest.raises(InputError, match="'count'"):
+    with pytest.raises(InputError, match="`count`"):
         examples.summarize(run, count=0)
     with pytest.raises(InputError, match="does not say where its data are"):
         examples.summarize(make_run(tmp_path / "b"))

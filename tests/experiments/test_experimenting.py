@@ -48,7 +48,7 @@ def test_models_that_are_there_are_summarized_without_data(name: str, tmp_path: 
     run = make_run(tmp_path)
     whole = mf.experiment(name, run, dataset=dataset(), learner=nearest, repeats=2, progress=False)
     assert mf.experiment(name, run, repeats=2, train=False).to_json() == whole.to_json()
-    with pytest.raises(InputError, match="nothing has no models yet; run it without --no-train"):
+    with pytest.raises(InputError, match="nothing has no models yet; run it without `train=False`"):
         mf.experiment(name, run, repeats=2, train=False, out=tmp_path / "nothing")
 
 
@@ -62,7 +62,7 @@ def test_models_outlive_more_trials_of_the_run(name: str, tmp_path: Path) -> Non
         again = mf.experiment(name, run, train=False, **given)
     assert again.to_json() == first.to_json()
     with pytest.raises(
-        RunMismatchError, match="planned from 200 trials of the run, which has 300 by now; read them with --no-train"
+        RunMismatchError, match="planned from 200 trials of the run, which has 300 by now; read them with `train=False`"
     ):
         mf.experiment(name, run, **training, **given)
     with pytest.raises(RunMismatchError, match="models of another plan, which differs in mem"):
@@ -103,7 +103,7 @@ def test_what_cannot_be_found_out_has_to_be_given(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     with pytest.raises(InputError, match="does not say where its data are"):
         mf.experiment("removal", run)
-    with pytest.raises(LearnerError, match="imported, and nobody knows their learner; name it with --learner"):
+    with pytest.raises(LearnerError, match="imported, and nobody knows their learner; name it with `learner`"):
         mf.experiment("removal", run, dataset=dataset())
     other = dataset(np.arange(40) // 20)
     with pytest.raises(RunMismatchError, match="its labels differ"):

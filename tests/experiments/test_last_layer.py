@@ -134,7 +134,7 @@ def test_bad_input(tmp_path: Path) -> None:
     other = make_run(tmp_path / "other", train_labels=np.arange(40) // 20)
     with pytest.raises(RunMismatchError, match="different data"):
         last_layer.summarize(run, other, NETWORK)
-    with pytest.raises(InputError, match="'trials'"):
+    with pytest.raises(InputError, match="`trials`"):
         last_layer.plan(run, trials=5)
 
 

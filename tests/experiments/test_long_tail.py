@@ -138,7 +138,7 @@ def test_a_learner_without_clipping_is_stopped_early_all_the_same(tmp_path: Path
 
 
 def test_bad_input(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="'trials'"):
+    with pytest.raises(InputError, match="`trials`"):
         long_tail.plan(trials=5)
     with pytest.raises(InputError, match="at least one Zipf exponent"):
         long_tail.plan(exponents=[])

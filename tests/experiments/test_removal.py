@@ -109,7 +109,7 @@ def test_bad_input(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has 12 trial"):
         removal.plan(make_run(tmp_path / "few", trials=12))
     run = make_run(tmp_path)
-    with pytest.raises(InputError, match="'repeats'"):
+    with pytest.raises(InputError, match="`repeats`"):
         removal.plan(run, repeats=1)
     with pytest.raises(InputError, match="threshold of memorization"):
         removal.plan(run, thresholds=[0.0])

@@ -64,7 +64,7 @@ def test_no_threshold_will_do(tmp_path: Path) -> None:
 
 
 def test_misuse(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="'jaccard' index"):
+    with pytest.raises(InputError, match="`jaccard` index"):
         thresholds.summarize(make_run(tmp_path), jaccard=0)
     with pytest.raises(InputError, match="too few for two independent halves"):
         thresholds.summarize(make_run(tmp_path / "b", 30))

@@ -29,7 +29,7 @@ def test_pairs_by_chance_are_said_before_anything_is_trained(tmp_path: Path) -> 
     rng = np.random.default_rng(0)
     noise = {name: rng.random((40, size)) < 0.5 for name, size in (("train_correct", 40), ("test_correct", N_TEST))}
     run = make_run(tmp_path, 40, **noise)
-    sentence = r"S_h would be made of [0-9]+ pairs, of which about [0-9]+ are expected by chance.*\(--infl, now 0.2\)"
+    sentence = r"S_h would be made of [0-9]+ pairs, of which about [0-9]+ are expected by chance.*\(`infl`, now 0.2\)"
     with pytest.warns(MemfluenceWarning, match=sentence):
         utility.plan(run, mem=0.1, infl=0.2)
 

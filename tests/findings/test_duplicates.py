@@ -70,5 +70,5 @@ def test_planted_copies_are_found_and_nothing_else(tmp_path):
 
 def test_thresholds_are_checked():
     trials, train_labels, test_labels, *_ = make_world()
-    with pytest.raises(InputError, match="'infl' threshold"):
+    with pytest.raises(InputError, match="`infl` threshold"):
         train_test_duplicates(trials, BOTH, train_labels, test_labels, infl=1.5)

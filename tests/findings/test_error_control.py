@@ -106,9 +106,9 @@ def test_what_cannot_be_tested_within_the_cap_is_refused_with_fitting_advice(mon
     trials = world.trials(200, rng)
     monkeypatch.setattr(memory, "_resident", lambda: 10**9)
     monkeypatch.setattr(_selection, "BYTES_TESTED", 10**9)
-    with pytest.raises(InputError, match=r"testing pairs .*thresholds \(--mem, --infl\) without a rate"):
+    with pytest.raises(InputError, match=r"testing pairs .*thresholds \(`mem`, `infl`\) without a rate"):
         high_influence_pairs(trials, *world.labelled, fdr=0.2, mem=-1, memory="3GB")
     monkeypatch.setattr(_selection, "BYTES_TESTED", 1)
     monkeypatch.setattr(_selection, "BYTES_FOUND", 10**10)
-    with pytest.raises(InputError, match=r"pairs found so far .*a lower rate \(--fdr\)"):
+    with pytest.raises(InputError, match=r"pairs found so far .*a lower rate \(`fdr`\)"):
         high_influence_pairs(trials, *world.labelled, fdr=0.2, mem=-1, memory="3GB")

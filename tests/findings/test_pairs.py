@@ -140,8 +140,8 @@ def test_chance_not_asked_for_is_nan():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mem": 1.5}, "'mem' threshold must be between -1 and 1. Got 1.5"),
-        ({"infl": float("nan")}, "'infl' threshold must be between -1 and 1. Got nan"),
+        ({"mem": 1.5}, "`mem` threshold must be between -1 and 1. Got 1.5"),
+        ({"infl": float("nan")}, "`infl` threshold must be between -1 and 1. Got nan"),
         ({"permutations": -1}, "0 or more. Got -1"),
         ({"keep": 0.9}, "no trials with keep 0.9"),
     ],

@@ -119,7 +119,7 @@ def test_trials_needed():
     assert model.predict(needed).chance_share <= 0.05 < model.predict(int(needed * 0.97)).chance_share
     assert [one["trials"] for one in found["predictions"]] == [300, 600, 1200, 2400, 4800]
     assert found["targets"]["jaccard"]["expected_now"] == found["predictions"][0]["jaccard"]
-    with pytest.raises(InputError, match="The target 'jaccard' must be above 0 and below 1"):
+    with pytest.raises(InputError, match="The target `jaccard` must be above 0 and below 1"):
         trials_needed(trials, *world.labelled, jaccard=1.5)
 
 

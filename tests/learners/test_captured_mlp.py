@@ -436,7 +436,7 @@ def test_a_captured_model_that_diverges_fails_alone() -> None:
         found = results(SETTINGS, data, trials, record)
         assert [isinstance(one, Failure) for one in found] == [False, True, False]
         assert isinstance(found[1], Failure)
-        assert (found[1].trial, "--set rate=0.005" in found[1].message) == (1, True)
+        assert (found[1].trial, "`settings={'rate': 0.005}`" in found[1].message) == (1, True)
 
 
 @pytest.mark.usefixtures("captured_on_cpu")
@@ -476,7 +476,7 @@ def test_a_group_that_does_not_fit_ends_with_advice(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(MLP, "_can_be_captured", lambda *_: True)
     monkeypatch.setattr(captured_module, "CapturedTraining", exhausted)
-    with pytest.raises(LearnerError, match=r"does not hold 4 models at once; .*--set models_at_once=2"):
+    with pytest.raises(LearnerError, match=r"does not hold 4 models at once; .*`settings={'models_at_once': 2}`"):
         results(MLP(), ranged(), random_trials([28] * 4))
 
 

@@ -175,9 +175,9 @@ class Two(nn.Module):
         pytest.param(lambda x: zeros(x)[:1], r"the shape \(1, 3\) for 40 inputs; expected \(40, n_c", id="one row"),
         pytest.param(lambda x: x[:, 0], "predicted classes must be labels like 0; got float32", id="no codes"),
         pytest.param(
-            torch.zeros(40, 3), "got an object of type Tensor; to return predictions, take .* `inputs`", id="logits"
+            torch.zeros(40, 3), "got an object of type Tensor; to return predictions, take .* 'inputs'", id="logits"
         ),
-        pytest.param((zeros(torch.zeros(40)), 1), "type tuple; to return predictions, take .* `inputs`", id="a pair"),
+        pytest.param((zeros(torch.zeros(40)), 1), "type tuple; to return predictions, take .* 'inputs'", id="a pair"),
         pytest.param(None, r"must return a function predict\(x\); got an object of type NoneType", id="nothing"),
     ],
 )
@@ -209,7 +209,7 @@ def test_a_function_of_inputs_returns_a_pair(returned: Any) -> None:
     learner = FunctionLearner(lambda x, y, seed, device, inputs: returned)
     (found,) = results(learner, clouds(), random_trials([28]), record=())
     assert isinstance(found, Failure)
-    assert "takes `inputs`, so it must return a pair" in found.message
+    assert "takes 'inputs', so it must return a pair" in found.message
 
 
 def test_an_error_fails_its_trial_alone_and_leaves_no_trace() -> None:

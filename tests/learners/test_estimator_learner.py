@@ -140,7 +140,7 @@ def test_fit_and_predict_without_scikit_learns_conventions() -> None:
     learner = EstimatorLearner(Meant())
     found = outcomes(learner, clouds(), random_trials([28]), record=("prediction",))
     assert found[0].train_correct.mean() > 0.5
-    with pytest.raises(LearnerError, match=r"Meant has none of predict_log_proba.*--record"):
+    with pytest.raises(LearnerError, match=r"Meant has none of predict_log_proba.*`record`"):
         results(learner, clouds(), random_trials([28]), record=("margin",))
 
 

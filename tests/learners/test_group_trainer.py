@@ -139,9 +139,9 @@ def test_a_model_that_diverges_fails_alone() -> None:
     assert {type(one) for one in together} == {Outcome, Failure}
     assert [type(one) for one in alone] == [type(one) for one in together]
     (message,) = {one.message for one in (*alone, *together) if isinstance(one, Failure)}
-    assert (
-        message
-        == "FloatingPointError: the model diverged at the rate 0.05; lower it, for example with --set rate=0.0125"
+    assert message == (
+        "FloatingPointError: the model diverged at the rate 0.05; lower it, for example with"
+        " `settings={'rate': 0.0125}`"
     )
 
 
@@ -149,7 +149,11 @@ def test_a_model_that_diverges_fails_alone() -> None:
     ("factory", "settings", "message"),
     [
         (Dropping, {"normalization": "none"}, r"cannot be trained several at once \(RuntimeError: .*; dropout cannot"),
-        (convolution, {"optimizer": "muon"}, r"by sgd alone; use --set optimizer=sgd or group=1"),
+        (
+            convolution,
+            {"optimizer": "muon"},
+            r"by sgd alone; use `settings={'optimizer': 'sgd'}` or .*'group': 1}`",
+        ),
     ],
 )
 def test_what_cannot_be_trained_at_once(factory: Any, settings: dict[str, Any], message: str) -> None:
@@ -166,7 +170,7 @@ def test_no_memory_ends_the_group_with_advice(monkeypatch: pytest.MonkeyPatch) -
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr(GroupTrainer, "train", exhausted)
-    with pytest.raises(LearnerError, match=r"does not hold 4 models of convolution at once; .* --set group=2\."):
+    with pytest.raises(LearnerError, match=r"does not hold 4 models of convolution .* `settings={'group': 2}`\."):
         results(mf.network(convolution, PLAIN, group=4), pictures(), kept_trials(20, 20, 20, 20))
 
 

@@ -245,7 +245,7 @@ def test_refuses_what_is_no_image(inputs: Any, message: str) -> None:
 @pytest.mark.parametrize("normalization", ["fixed", "unit"])
 def test_refuses_to_scale_by_an_unknown_range(normalization: str) -> None:
     data = raw(np.zeros((4, 8, 8)) + np.arange(4)[:, None, None])
-    with pytest.raises(LearnerError, match=r"range of its values is not known.*--set normalization=subset"):
+    with pytest.raises(LearnerError, match=r"range of its values is not known.*`settings={'normalization': 'subset'}`"):
         load_images(data, recipe(normalization=normalization), CPU)
     for possible in ("subset", "dataset", "none"):
         load_images(data, recipe(normalization=possible), CPU)

@@ -24,13 +24,15 @@ def test_the_advice_helps(group: int) -> None:
         assert isinstance(failure, Failure)
         assert failure.message == (
             "ValueError: batch normalization of 1 x 1 maps cannot be trained on a single example, which is what 28"
-            " examples in batches of 9 end with; use another batch size, for example with --set batch=10"
+            " examples in batches of 9 end with; use another batch size, for example with `settings={'batch': 10}`"
         )
     outcomes(mf.network(normalized, RECIPE, group=group, batch=10), data, trials)
     outcomes(mf.network(normalized, RECIPE, group=group, partial_batches=False), data, trials)
 
 
-@pytest.mark.parametrize(("batch", "size", "advice"), [(9, 1, "raise --keep"), (1, 4, "batch=2"), (3, 13, "batch=5")])
+@pytest.mark.parametrize(
+    ("batch", "size", "advice"), [(9, 1, "raise `keep`"), (1, 4, "{'batch': 2}`"), (3, 13, "{'batch': 5}`")]
+)
 def test_what_is_advised(batch: int, size: int, advice: str) -> None:
     """13 examples end with a single one in batches of 3 and of 4."""
     (failure,) = results(mf.network(normalized, RECIPE, batch=batch), clouds(), random_trials([size]))

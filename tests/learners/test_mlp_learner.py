@@ -218,7 +218,7 @@ def test_a_model_that_diverges_fails_alone() -> None:
     found = results(MLP(hidden=(8,), epochs=20, batch=8), data, trials)
     assert [isinstance(result, Failure) for result in found] == [False, True, False]
     assert isinstance(found[1], Failure)
-    assert "--set rate=0.01" in found[1].message
+    assert "`settings={'rate': 0.01}`" in found[1].message
     again = outcomes(MLP(hidden=(8,), epochs=20, batch=8), data, [trials[0]])[0]
     assert np.array_equal(again.test_correct, found[0].test_correct)  # type: ignore[union-attr]
 

@@ -394,7 +394,7 @@ def test_divergence_is_a_failure_with_advice() -> None:
     ):
         (found,) = results(small(**settings), pictures(), kept_trials(20))
         assert isinstance(found, Failure)
-        advised = f"--set rate={settings['rate'] / 4:g}"
+        advised = f"`settings={{'rate': {settings['rate'] / 4:g}}}`"
         assert "diverged at the rate" in found.message
         assert advised in found.message
 
@@ -438,7 +438,7 @@ def test_no_memory_ends_the_group_with_advice(monkeypatch: pytest.MonkeyPatch) -
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr(Trainer, "train", exhausted)
-    with pytest.raises(LearnerError, match=r"memory does not hold small with batches of 9; .*--set batch=4"):
+    with pytest.raises(LearnerError, match=r"memory does not hold small with batches of 9; .*`settings={'batch': 4}`"):
         results(small(), pictures(), kept_trials(20, 20))
 
 
@@ -456,7 +456,7 @@ def test_what_a_network_cannot_do_ends_the_group() -> None:
     with pytest.raises(LearnerError, match="a network needs images"):
         results(small(), words, trials)
     unknown = from_arrays(np.eye(4)[:, :, None], [0, 1, 0, 1], np.eye(4)[:1, :, None], [0])
-    with pytest.raises(LearnerError, match="--set normalization=subset"):
+    with pytest.raises(LearnerError, match=r"`settings={'normalization': 'subset'}`"):
         results(small(), unknown, trials)
     with pytest.raises(LearnerError, match="resnet9 has no option 'depth'"):
         results(replace(small(), options={"depth": 3}), pictures(), kept_trials(20))
@@ -541,7 +541,7 @@ def test_options_of_a_preset_hold_unless_they_are_set(monkeypatch: pytest.Monkey
         (
             "resnet50@imagenet",
             {"epochs": "20"},
-            r"'milestones' .* --set milestones=6,13, from 1 to below epochs \(20\)",
+            r"'milestones' .* `settings={'milestones': '6,13'}`, from 1 to below epochs \(20\)",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Recipes against the appendix's numbers, and what `--set` may change."""
+"""Recipes against the appendix's numbers, and what `settings` may change."""
 
 import dataclasses
 import json

@@ -268,7 +268,7 @@ def test_a_gpu_trains_the_same_models_from_a_stream(files: Dataset, settings: di
 def test_what_cannot_be_streamed(files: Dataset) -> None:
     with pytest.raises(LearnerError, match="pictures is in memory already; images=stream is for images in files"):
         results(learner("stream"), pictures(), random_trials([17], n_train=30))
-    with pytest.raises(LearnerError, match=r"a linear model needs a table of all images; use --set images=table"):
+    with pytest.raises(LearnerError, match=r"needs a table of all images; use `settings={'images': 'table'}`"):
         results(replace(learner("stream"), architecture="linear", options={}), files, TRIALS)
     with pytest.raises(LearnerError, match=r"crop_padding=12 cannot be mirrored in images of \(12, 12\) pixels"):
         source(files, "stream", crop_padding=12, padding_mode="reflect")

@@ -152,9 +152,9 @@ def test_a_taken_port_gives_the_next(tmp_path: Path) -> None:
 
 
 def test_addresses_that_are_not_ours(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="leave out --host"):
+    with pytest.raises(InputError, match="leave out `host`"):
         ReportServer(tmp_path, host="no such host.invalid")
-    with pytest.raises(InputError, match="choose another --host"):
+    with pytest.raises(InputError, match="choose another `host`"):
         ReportServer(tmp_path, host="192.0.2.1")
     with pytest.raises(InputError, match="0 to 65535"):
         ReportServer(tmp_path, port=70_000)

@@ -13,6 +13,7 @@ import typer
 import memfluence as mf
 from memfluence.cli import _app, main
 from memfluence.cli._terminal import as_options
+from memfluence.engines.progress import Progress
 from memfluence.errors import InputError
 from memfluence.experiments.doing import Training
 from memfluence.training.options import EngineOptions, PlanOptions, RunOptions, run_options
@@ -86,8 +87,10 @@ def test_what_is_typed_is_what_python_takes(monkeypatch: pytest.MonkeyPatch) -> 
     for typed in ("digits", line):
         with pytest.raises(SystemExit):
             main(["run", *typed.split()])
-    assert [vars(one) for one in taken] == [
-        vars(RunOptions("digits")),
+    given = [vars(one) for one in taken]
+    assert isinstance(given[0]["progress"], Progress)
+    assert given == [
+        vars(RunOptions("digits", progress=given[0]["progress"])),
         vars(
             RunOptions(
                 "digits",
@@ -119,10 +122,11 @@ def test_experiments_take_all_that_says_how_trials_are_run() -> None:
         ("`record=['margin', 'logit']`", "--record margin,logit"),
         ("`shard=i/N`", "--shard i/N"),
         ("the command `ls -l`, and a lone `", "the command `ls -l`, and a lone `"),
+        ("what others call `inputs`", "what others call `inputs`"),
     ],
 )
 def test_a_parameter_is_an_option_on_the_command_line(said: str, typed: str) -> None:
-    assert as_options(said, {"settings": "--set"}) == typed
+    assert as_options(said) == typed
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     given = [argument for argument in given if argument != "--debug"] or ["--help"]
-    warnings.showwarning = partial(_show_warning, given)
+    warnings.showwarning = _show_warning
     warnings.simplefilter("always", MemfluenceWarning)
     _interrupts.clear()
     try:
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         if debug:
             raise
         if isinstance(error, MemfluenceError):
-            _say(as_options(str(error), _flags(given)))
+            _say(as_options(str(error)))
             sys.exit(error.exit_code)
         if hasattr(error, "format_message"):  # misuse found by the parser of options
             where = getattr(getattr(error, "ctx", None), "command_path", "memfluence")
@@ -146,14 +146,6 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     again.start()
 
 
-def _flags(arguments: Sequence[str]) -> dict[str, str]:
-    """The options that are named otherwise than their parameters, those of the command at hand before others."""
-    command, found = typer.main.get_command(app), {"settings": "--set", "progress": "--quiet"}
-    for word in arguments:
-        command = getattr(command, "commands", {}).get(word, command)
-    return found | {one.name: one.opts[0] for one in command.params if one.name and one.opts[0].startswith("--")}
-
-
 def _sentence(text: str) -> str:
     one_line = " ".join(text.split())
     return one_line if one_line.endswith((".", "?", "!")) else f"{one_line}."
@@ -164,7 +156,6 @@ def _say(message: str) -> None:
 
 
 def _show_warning(
-    given: Sequence[str],
     message: Warning | str,
     category: type[Warning],
     filename: str,
@@ -173,7 +164,7 @@ def _show_warning(
     line: str | None = None,
 ) -> None:
     if issubclass(category, MemfluenceWarning):
-        print(f"memfluence: note: {one_line(as_options(str(message), _flags(given)))}", file=sys.stderr)
+        print(f"memfluence: note: {one_line(as_options(str(message)))}", file=sys.stderr)
     else:
         text = f"{category.__name__}: {message} ({filename}:{lineno})"
         print("\n".join(map(one_line, text.splitlines())), file=sys.stderr)

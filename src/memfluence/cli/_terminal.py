@@ -38,15 +38,18 @@ if TYPE_CHECKING:
 _NAMED = re.compile(r"`([a-z][a-z_]*)(?:=([^`]+))?`( parameter)?")
 
 
-def as_options(message: str, flags: Mapping[str, str] = {}) -> str:
+def as_options(message: str) -> str:
     """A message of the library in the words of the command line: `keep` is --keep, and `engine='ray'` --engine ray.
 
-    `flags` holds the names of options that are not those of the parameters.
+    Parameters are those of the command at work and of a run; what else stands in backticks is left as it is.
     """
 
     def option(found: "re.Match[str]") -> str:
         name, written, parameter = found.groups()
-        flag = flags.get(name, f"--{name.replace('_', '-')}")
+        flag = _at_work.get(name)
+        if flag is None and name not in _OF:
+            return found[0]
+        flag = flag or _OF[name].metadata.get("flag") or f"--{name.replace('_', '-')}"
         return flag + _typed(flag, written) + (" option" if parameter else "")
 
     return _NAMED.sub(option, message)
@@ -70,6 +73,7 @@ def _typed(flag: str, written: str | None) -> str:
 # ---- options that several commands share
 
 _OF = {one.name: one for one in fields(RunOptions)}
+_at_work: dict[str, str] = {}  # of the command that was called: the name of each option, by its parameter
 RunArgument = Annotated[str, "Directory of a run, or its URI (s3://bucket/run).", "RUN"]
 OpenedRun = Annotated["Run", *RunArgument.__metadata__]  # the run itself; --memory comes with it
 SetOption = Annotated[dict[str, str] | None, _OF["settings"]]
@@ -163,12 +167,18 @@ def command_of(
     runs = [one.name for one in inspect.signature(function).parameters.values() if one.annotation == OpenedRun]
 
     def called(**given: Any) -> None:
+        _at_work.clear()
+        _at_work.update({one.name: one.opts[0] for one in command.params if one.opts[0].startswith("--")})
         read = {name: options[name].read(value) for name, value in given.items() if value is not None}
         values = {name: value for name, value in read.items() if value is not None}
         for name in runs:
             from memfluence.runs import open_run
 
             values[name] = open_run(values[name], memory=values.pop("memory", None))
+        if values.get("progress"):
+            from memfluence.engines.progress import Progress
+
+            values["progress"] = Progress(words=as_options)
         if not inspect.isgeneratorfunction(function):
             function(**values)
             return
@@ -183,7 +193,8 @@ def command_of(
     called.__annotations__ = {one.name: one.annotation for one in parameters}
     made = typer.Typer(add_completion=False, rich_markup_mode=None)
     made.command(name, help=help or inspect.getdoc(function))(called)
-    return typer.main.get_command(made)
+    command: Any = typer.main.get_command(made)
+    return command
 
 
 def _of_field(one: "Field[Any]", default: Any) -> Option:
@@ -337,7 +348,7 @@ def stdout_to_stderr() -> Iterator[None]:
 
 def say(*lines: str) -> None:
     for line in lines:
-        print(one_line(line) if line.strip() else line)
+        print(one_line(as_options(line)) if line.strip() else line)
 
 
 def say_where(file: Path | None, what: str = "All of them are", *, hint: bool = False) -> None:

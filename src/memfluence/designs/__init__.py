@@ -125,17 +125,17 @@ def _checked_keep(keep: float | Iterable[float]) -> tuple[float, ...]:
     given: list[Any] = [keep] if isinstance(keep, Real) else list(keep) if isinstance(keep, Iterable) else []
     for value in given:
         if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < 1:
-            raise DesignError(f"The 'keep' parameter must be a float in (0, 1). Got {shortened(value)} instead.")
+            raise DesignError(f"The `keep` parameter must be a float in (0, 1). Got {shortened(value)} instead.")
     if not given or len(set(given)) != len(given):
         raise DesignError(
-            f"The 'keep' parameter must hold distinct fractions, at least one. Got {shortened(given)} instead."
+            f"The `keep` parameter must hold distinct fractions, at least one. Got {shortened(given)} instead."
         )
     return tuple(float(value) for value in given)
 
 
 def _checked_seed(seed: int) -> int:
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
-        raise DesignError(f"The 'seed' parameter must be an integer in [0, 2**63). Got {shortened(seed)} instead.")
+        raise DesignError(f"The `seed` parameter must be an integer in [0, 2**63). Got {shortened(seed)} instead.")
     return seed
 
 

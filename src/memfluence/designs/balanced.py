@@ -36,7 +36,7 @@ class Balanced(Fixed):  # the plan's options: {"block": trials per block}
     def block(self) -> int:
         block: int = self.plan.options["block"]
         if block < 2:
-            raise DesignError(f"The 'block' of the balanced design must be an integer >= 2. Got {block!r} instead.")
+            raise DesignError(f"The block of the balanced design must be an integer >= 2. Got {block!r} instead.")
         if block > MOST_TRIALS or block * self.plan.n_train > MOST_BITS:  # a block is dealt as a whole
             raise DesignError(
                 f"A block of {block} trials of {self.plan.n_train} examples is too large to be dealt; choose one of at"

@@ -25,7 +25,7 @@ class Repeats:
     def repeats(self) -> int:
         count: int = self.plan.options["repeats"]
         if count < 2:
-            raise DesignError(f"The 'repeats' of the design must be an integer >= 2. Got {count!r} instead.")
+            raise DesignError(f"The repeats of the design must be an integer >= 2. Got {count!r} instead.")
         return count
 
     @cached_property

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TextIO
 
@@ -17,7 +18,7 @@ _MOST_PARTS_SHOWN = 3
 
 
 class ProgressListener(Protocol):
-    """What a run reports to. `start` comes once, before the first event."""
+    """What a run reports to. `start` comes before its first event; several runs may report to one listener in turn."""
 
     def start(self, *, total: int, done: int) -> None: ...
 
@@ -41,12 +42,12 @@ class Silent:
 
 
 class Progress:
-    """A bar on a terminal, a line every ten seconds elsewhere; always on stderr."""
+    """A bar on a terminal, a line every ten seconds elsewhere; always on stderr. `words` puts notes in other words."""
 
-    def __init__(self, stream: TextIO | None = None) -> None:
+    def __init__(self, stream: TextIO | None = None, words: Callable[[str], str] = str) -> None:
         from rich.console import Console
 
-        self._console = Console(file=stream or sys.stderr, highlight=False)
+        self._console, self._words = Console(file=stream or sys.stderr, highlight=False), words
         self._bar: _Bar | None = None
         self._failed = 0
         self._accuracy = _RunningMean()
@@ -56,13 +57,14 @@ class Progress:
         self._started = self._last_line = time.monotonic()
 
     def start(self, *, total: int, done: int) -> None:
-        self._total, self._before, self._done = total, done, done
+        self._total, self._before, self._done, self._failed = total, done, done, 0
+        self._accuracy, self._parts, self._head_starts = _RunningMean(), {}, {}
         self._started = self._last_line = time.monotonic()
         if self._console.is_terminal and total > done:
             self._bar = _Bar(self._console, total, done)
 
     def note(self, message: str) -> None:
-        self._console.print(one_line(message), markup=False, soft_wrap=True)
+        self._console.print(one_line(self._words(message)), markup=False, soft_wrap=True)
 
     def event(self, event: Event) -> None:
         if isinstance(event, TrialDone):

@@ -140,7 +140,7 @@ def check_trials(run: Run, least: int = LEAST_TRIALS) -> None:
 def check_integer(name: str, value: int, least: int, why: str = "") -> None:
     """Refuse a parameter that is no integer, or too low."""
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"The '{name}' parameter must be an integer >= {least}{why}. Got {value!r} instead.")
+        raise InputError(f"The `{name}` parameter must be an integer >= {least}{why}. Got {value!r} instead.")
 
 
 def check_repeats(repeats: int, name: str = "repeats") -> None:

@@ -100,7 +100,7 @@ def trials_each(run: Run, others: Sequence[Run] = (), keep: float | None = None,
         )
     if wanted is not None and not LEAST_TRIALS <= wanted <= most:
         raise InputError(
-            f"The 'trials' of each side must be from {LEAST_TRIALS} to {most}, which is what the runs can give. Got"
+            f"The `trials` of each side must be from {LEAST_TRIALS} to {most}, which is what the runs can give. Got"
             f" {wanted!r} instead."
         )
     return most if wanted is None else wanted
@@ -164,7 +164,7 @@ def by_chance(first: Side, second: Side, *, permutations: int, seed: int, **opti
     `options` are those of `compared`.
     """
     size = bool(permutations) * sum(side.arms.in_trials.mask.nbytes for side in (first, second))
-    Memory.of(options.get("memory")).check(size, "permuted masks", "--permutations 0")
+    Memory.of(options.get("memory")).check(size, "permuted masks", "`permutations=0`")
     found = []
     for number in range(permutations):
         dealt = [
@@ -218,7 +218,7 @@ def summarize(
     check_draws(splits, permutations)
     for name, level in (("mem", mem), ("infl", infl)):
         if not 0 < level <= 1:
-            raise InputError(f"The '{name}' threshold must be above 0 and at most 1. Got {level!r} instead.")
+            raise InputError(f"The `{name}` threshold must be above 0 and at most 1. Got {level!r} instead.")
     each = trials_each(run, others, keep, trials)
     names = _names(run, others)
     options: dict[str, Any] = {"mem": mem, "infl": infl, "any_class": any_class, "memory": memory}

@@ -143,7 +143,7 @@ class Training(EngineOptions):
     def learner_of(self, run: Run) -> Learner:
         """The run's learner, made again, or the one that was given."""
         if self.learner is None and self.settings:
-            raise InputError("Settings (--set) belong to a learner; name it as well (--learner).")
+            raise InputError("Settings (`settings`) belong to a learner; name it as well (`learner`).")
         return described(run.info.learner) if self.learner is None else resolve(self.learner, self.settings)
 
     def run(self, out: Path, dataset: Any, learner: Any, known_by: int | None = None, **design: Any) -> Run:
@@ -237,7 +237,7 @@ def _conduct(name: str, runs: list[Run], out: Path, training: Training, **option
     run, module = only(runs, name), named(name)
     there = None if training.train else saved_plan(out, run, options)
     if there is None and not training.train:
-        raise InputError(f"{out} has no models yet; run it without --no-train.")
+        raise InputError(f"{out} has no models yet; run it without `train=False`.")
     plan = module.plan(run, begun=begun(out), **options) if there is None else there
     trained = training.retrain(plan, run, out)
     result: Result = module.summarize(plan, trained.trials)
@@ -291,7 +291,7 @@ def saved_plan(out: Path, run: Run, asked: Mapping[str, Any]) -> Retraining | No
 
 def _another_plan(out: Path, differ: list[str]) -> RunMismatchError:
     return RunMismatchError(
-        f"{out} holds models of another plan, which differs in {', '.join(differ)}; choose another directory (--out),"
+        f"{out} holds models of another plan, which differs in {', '.join(differ)}; choose another directory (`out`),"
         " or ask for what is there."
     )
 
@@ -317,7 +317,7 @@ def _keep_plan(plan: Retraining, out: Path) -> None:
             before, now = (one["settings"].get(grown[0]) for one in (there, document))
             raise RunMismatchError(
                 f"The models in {out} were planned from {before:,} trials of the run, which has {now:,} by now; read"
-                " them with --no-train, or train others in another directory (--out)."
+                " them with `train=False`, or train others in another directory (`out`)."
             )
         if differ:
             raise _another_plan(out, differ)

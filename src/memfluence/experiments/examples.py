@@ -45,7 +45,7 @@ def summarize(
     """Up to `count` examples around each value, of classes given by label or name."""
     check_trials(run)
     if count < 1:
-        raise InputError(f"The 'count' of examples around each value must be at least 1. Got {count!r} instead.")
+        raise InputError(f"The `count` of examples around each value must be at least 1. Got {count!r} instead.")
     data = run.dataset(dataset)
     estimate, codes = run.estimate_memorization(keep), run.label_codes[0]
     names = data.class_names

@@ -121,7 +121,7 @@ def linear_at_once(n_train: int, device: str) -> int:
 def _made_with(out: Path) -> dict[str, Any]:
     """The network that made the representations in a directory."""
     if not (out / NETWORK_FILE).is_file():
-        raise InputError(f"{out} has no {NETWORK_FILE}: its network was not trained yet; run it without --no-train.")
+        raise InputError(f"{out} has no {NETWORK_FILE}: its network was not trained yet; run it without `train=False`.")
     found: dict[str, Any] = json.loads((out / NETWORK_FILE).read_bytes())
     return found
 
@@ -137,7 +137,7 @@ def _represented(
         if canonical_json(network["made_by"]) != canonical_json(made_by):
             raise RunMismatchError(
                 f"{arrays} holds what another network was made of (another learner, seed or data); choose another"
-                " directory (--out)."
+                " directory (`out`)."
             )
     else:
         outcome, train, test = _trained(learner, dataset, seed, training, out, digest(made_by))

@@ -136,10 +136,10 @@ def plan(
     if not (exponents and subpopulations and sizes):
         raise InputError("Give at least one Zipf exponent, one number of subpopulations and one training set size.")
     if not all(isinstance(one, int) and one >= 1 for one in epochs):
-        raise InputError(f"The 'epochs' parameter must be integers from 1 on. Got {list(epochs)} instead.")
+        raise InputError(f"The `epochs` parameter must be integers from 1 on. Got {list(epochs)} instead.")
     for name, given in (("clips", clips), ("noises", noises), ("noise_clip", [noise_clip])):
         if not all(0 < one < math.inf for one in given):
-            raise InputError(f"The '{name}' parameter must be finite and above 0. Got {given} instead.")
+            raise InputError(f"The `{name}` parameter must be finite and above 0. Got {given} instead.")
     base = World(exponents[0], subpopulations[0], sizes[0], seed=seed)
     worlds = [base]
     worlds += [World(one, base.subpopulations, base.n_train, "exponent", seed=seed) for one in exponents[1:]]

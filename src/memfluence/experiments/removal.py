@@ -91,7 +91,7 @@ def plan(
     if not used:
         raise InputError(
             f"No example of {run.path} has a memorization of {chosen[0]:g} or more (the largest is"
-            f" {np.nanmax(value):.2f}); give lower --thresholds."
+            f" {np.nanmax(value):.2f}); give lower `thresholds`."
         )
     if unused := [f"{one:g}" for one in chosen if one not in used]:
         warn(f"No example is memorized at {', '.join(unused)} or above, so there is nothing to remove there.")

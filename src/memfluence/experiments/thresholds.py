@@ -65,7 +65,7 @@ def summarize(
 
     check_draws(splits, permutations)
     if not 0 < jaccard <= 1:
-        raise InputError(f"The 'jaccard' index to reach must be above 0 and at most 1. Got {jaccard!r} instead.")
+        raise InputError(f"The `jaccard` index to reach must be above 0 and at most 1. Got {jaccard!r} instead.")
     each = trials_each(run, keep=keep)
 
     def drawn() -> Iterator[list[Side]]:  # twice, not to hold the trials of all splits

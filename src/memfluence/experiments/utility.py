@@ -84,7 +84,7 @@ def plan(
     if pairs.warning is not None:  # before anything is trained
         warn(
             f"S_h would be made of {len(pairs):,} pairs, of which about {pairs.expected_by_chance:,.0f} are expected by"
-            f" chance, and its models would measure noise as well; raise the threshold on influence (--infl, now"
+            f" chance, and its models would measure noise as well; raise the threshold on influence (`infl`, now"
             f" {infl:g}), or run more trials."
         )
     kept = np.ones(run.info.n_train, dtype=bool)

@@ -57,7 +57,7 @@ def significant(
         found.append(p[low])
         count += len(found[-1])
         estimates.memory.check(
-            BYTES_FOUND * count, "sorting the pairs found so far", "a lower rate (--fdr) or a higher --null"
+            BYTES_FOUND * count, "sorting the pairs found so far", "a lower rate (`fdr`) or a higher `null`"
         )
     return _joined(trains), _joined(tests), np.concatenate([np.empty(0), *found])
 
@@ -108,7 +108,7 @@ def _parts(estimates: Influence, blocks: Sequence[Block]) -> Iterator[Block]:
             some, start = rows[first : first + ROWS_AT_ONCE], 0
             while start < len(columns):
                 estimates.memory.check(
-                    BYTES_TESTED * len(some), "testing pairs", "thresholds (--mem, --infl) without a rate (--fdr)"
+                    BYTES_TESTED * len(some), "testing pairs", "thresholds (`mem`, `infl`) without a rate (`fdr`)"
                 )
                 at_once = min(ESTIMATES_AT_ONCE, estimates.memory.left() / 2 / BYTES_TESTED) // len(some)
                 stop = start + max(1, int(at_once))

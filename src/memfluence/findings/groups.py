@@ -76,7 +76,7 @@ def group_trials(trials: Trials, codes: np.ndarray, memory: str | int | Memory |
     for start in range(0, trials.n_train, 4096):
         some = np.arange(start, min(trials.n_train, start + 4096))
         if (bits_at(trials.mask, some) != kept[:, codes[some]]).any():
-            raise InputError("Some trials kept a part of a group; groups need trials of 'memfluence run --groups'.")
+            raise InputError("Some trials kept a part of a group; groups need a run made with `groups`.")
     right = _member_accuracy(trials, codes, n_groups) == 1
     packed = [np.packbits(bits, axis=1, bitorder="little") for bits in (kept, right)]
     return replace(trials, mask=packed[0], train_correct=packed[1], n_train=n_groups)

@@ -126,7 +126,7 @@ def membership_attack(
             f"The log-odds must have the shape (trials, n_train) = {(len(trials), trials.n_train)}; got {logits.shape}."
         )
     if variance not in ("auto", "example", "pooled"):
-        raise InputError(f"The 'variance' must be auto, example or pooled. Got {variance!r} instead.")
+        raise InputError(f"The `variance` parameter must be auto, example or pooled. Got {variance!r} instead.")
     cells = len(trials) * trials.n_train
     needed = BYTES_OF_SCORES * cells + 8 * 40 * min(AT_ONCE, cells)
     Memory.of(memory).check(needed, "the attack's scores of all trials and training examples", "fewer trials")

@@ -148,7 +148,7 @@ def high_influence_pairs(
     else:
         check_error_control(fdr, null, device)
         if scan is not None:
-            raise InputError("A cluster looks for pairs above thresholds; leave out the false discovery rate (fdr).")
+            raise InputError("A cluster looks for pairs above thresholds; leave out the false discovery rate (`fdr`).")
         bound = fdr
         if estimates.memory.limit is not None:  # look twice, to hold what is selected and not all up to the rate
             rate = fdr / harmonic(tested) if any_dependence and tested else fdr
@@ -162,7 +162,7 @@ def high_influence_pairs(
     order = np.lexsort((test, train, -found.value))
     order = order[found.value[order] >= infl]
     del estimates  # and the words that it counts: permuted ones take their place
-    Memory.of(memory).check(bool(permutations) * chosen.in_trials.mask.nbytes, "permuted masks", "--permutations 0")
+    Memory.of(memory).check(bool(permutations) * chosen.in_trials.mask.nbytes, "permuted masks", "`permutations=0`")
     permuted_counts = []
     for number in range(permutations):
         dealt_anew = chosen.permuted(generator(seed, "permutation", number))
@@ -236,7 +236,7 @@ def _check(
             )
     for name, threshold in (("mem", mem), ("infl", infl)):
         if not -1 <= threshold <= 1:
-            raise InputError(f"The '{name}' threshold must be between -1 and 1. Got {threshold!r} instead.")
+            raise InputError(f"The `{name}` threshold must be between -1 and 1. Got {threshold!r} instead.")
     if permutations < 0:
         raise InputError(f"The number of permutations must be 0 or more. Got {permutations} instead.")
 
@@ -245,7 +245,7 @@ def _warning(found: int, permuted_counts: list[int], mem: float, infl: float) ->
     if not found:
         return (
             f"No pair reaches memorization {mem:g} and influence {infl:g}; run more trials or lower the thresholds"
-            " (--mem, --infl)."
+            " (`mem`, `infl`)."
         )
     by_chance = sum(permuted_counts) / max(1, len(permuted_counts))
     if by_chance <= NOT_SMALL * found:

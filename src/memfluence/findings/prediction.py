@@ -287,7 +287,7 @@ def trials_needed(
     """The trials that each target takes, and what multiples of those at hand should give, as a JSON-able dict."""
     for name, target in (("stderr", stderr), ("jaccard", jaccard), ("fdr", fdr)):
         if target is not None and not 0 < target < 1:
-            raise InputError(f"The target '{name}' must be above 0 and below 1. Got {target!r} instead.")
+            raise InputError(f"The target `{name}` must be above 0 and below 1. Got {target!r} instead.")
     chosen, cap = arms(trials, kinds, keep), Memory.of(memory)
     count = len(chosen.in_trials) + (0 if chosen.shared else len(chosen.out_trials))
     blocks = list(tested_blocks(np.arange(chosen.n_train), train_labels, test_labels, same_class))

@@ -69,7 +69,11 @@ def pair_stability(
     blocks = list(tested_blocks(model.rows, train_labels, test_labels, same_class))
     sizes = [len(rows) * len(columns) for rows, columns in blocks]
     needed = trials.nbytes + 4 * sum(sizes) + 6 * 8 * max(sizes, default=0)
-    cap.check(needed, "one resampled run, and what is added to all of them", "a higher --mem, or no --stability")
+    cap.check(
+        needed,
+        "one resampled run, and what is added to all of them",
+        "a higher `mem`, or pairs without their stability",
+    )
     for rows, columns in blocks:
         values = estimates.block(rows, columns)
         shifts.append((model.draw(values, columns, rng) - values).astype(np.float32))

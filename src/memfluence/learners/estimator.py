@@ -77,7 +77,7 @@ class EstimatorLearner:
         if needs_scores(record) and not any(hasattr(self.estimator, scorer) for scorer in _SCORERS):
             raise LearnerError(
                 f"{self.name} has none of {', '.join(_SCORERS)}, so margins and log-odds cannot be recorded;"
-                " use another estimator or leave them out of --record."
+                " use another estimator or leave them out of `record`."
             )
         labels = dataset.labels("train")
         return one_by_one(trials, lambda trial: self._outcome(dataset, labels, trial, record))

@@ -19,7 +19,7 @@ _GIVEN = {"in_channels": "in_channels", "n_classes": "n_classes", "num_classes":
 class ModuleFactory:
     """A factory is called with `in_channels` and `n_classes` (or `num_classes`) if it has parameters of these names.
 
-    All other parameters are options: they keep their defaults, or are given by `--set`.
+    All other parameters are options: they keep their defaults, or are given by `settings`.
     """
 
     factory: Callable[..., Any]
@@ -45,7 +45,7 @@ class ModuleFactory:
 
     @property
     def options(self) -> dict[str, inspect.Parameter]:
-        """The parameters that `--set` reaches."""
+        """The parameters that `settings` reach."""
         return {name: one for name, one in self._parameters().items() if name not in _GIVEN}
 
     def _parameters(self) -> dict[str, inspect.Parameter]:
@@ -76,7 +76,7 @@ class ModuleFactory:
             called = ", ".join(f"{name}={value!r}" for name, value in (given | dict(options)).items())
             raise LearnerError(
                 f"{self.name}({called}) raised {type(error).__name__}: {error}; a factory is given in_channels and"
-                " n_classes by these names, and what else it needs by --set."
+                " n_classes by these names, and what else it needs by `settings`."
             ) from error
         if not isinstance(made, nn.Module):
             raise LearnerError(

@@ -170,14 +170,14 @@ class FunctionLearner:
         if isinstance(returned, tuple | list) and len(returned) == 2:
             return returned
         raise UnusableReturnError(
-            f"{self.name} takes `inputs`, so it must return a pair, the predictions for its training and for its test"
+            f"{self.name} takes 'inputs', so it must return a pair, the predictions for its training and for its test"
             f" inputs; got an object of type {type(returned).__name__}."
         )
 
     def _no_model(self, returned: Any) -> str:
         hint = "; return its method, model.predict" if hasattr(returned, "predict") else ""
         if isinstance(returned, tuple) or hasattr(returned, "shape"):
-            hint = "; to return predictions, take the parameter `inputs`, which are what is to be predicted"
+            hint = "; to return predictions, take the parameter 'inputs', which are what is to be predicted"
         kind = type(returned).__name__
         return f"{self.name} must return a function predict(x); got an object of type {kind}{hint}."
 

@@ -113,7 +113,7 @@ class MLP:
         except torch.OutOfMemoryError as error:
             raise LearnerError(
                 f"the GPU's memory does not hold {len(trials)} models at once;"
-                f" train fewer, for example with --set models_at_once={max(1, len(trials) // 2)}."
+                f" train fewer, for example with `settings={{'models_at_once': {max(1, len(trials) // 2)}}}`."
             ) from error
         yield from results
 
@@ -154,7 +154,7 @@ class MLP:
         return Failure(
             trial.number,
             f"the model diverged: its weights or scores are not finite after training at the rate {self.rate:g};"
-            f" lower it, for example with --set rate={self.rate / 10:g}.",
+            f" lower it, for example with `settings={{'rate': {self.rate / 10:g}}}`.",
         )
 
     def _results(
@@ -194,7 +194,9 @@ class MLP:
         from memfluence.learners.nets.device import device_name, one_thread, torch_device
 
         if not self.hidden:
-            raise LearnerError("an mlp without hidden layers has no representation; give it one, as --set hidden=128.")
+            raise LearnerError(
+                "an mlp without hidden layers has no representation; give it one, as `settings={'hidden': 128}`."
+            )
         started, chosen = time.perf_counter(), torch_device(device)
         with one_thread(), torch.inference_mode():
             features = load_features(dataset, chosen)

@@ -157,7 +157,7 @@ class Network:
         except torch.OutOfMemoryError as error:
             raise LearnerError(
                 f"the GPU's memory does not hold {len(trials)} models of {self.name} at once;"
-                f" train fewer, for example with --set group={max(1, len(trials) // 2)}."
+                f" train fewer, for example with `settings={{'group': {max(1, len(trials) // 2)}}}`."
             ) from error
         except (LearnerError, DatasetError):
             raise
@@ -178,7 +178,9 @@ class Network:
 
     def _diverged(self) -> str:
         rate = self.recipe.rate
-        return f"the model diverged at the rate {rate:g}; lower it, for example with --set rate={rate / 4:g}"
+        return (
+            f"the model diverged at the rate {rate:g}; lower it, for example with `settings={{'rate': {rate / 4:g}}}`"
+        )
 
     def _outcome(self, dataset: Dataset, trial: Trial, record: Collection[str], device: "torch.device") -> Outcome:
         import torch
@@ -198,7 +200,7 @@ class Network:
         except torch.OutOfMemoryError as error:  # here, because `one_by_one` would take it for the trial's own failure
             raise LearnerError(
                 f"the GPU's memory does not hold {self.name} with batches of {self.recipe.batch};"
-                f" train smaller ones, for example with --set batch={max(1, self.recipe.batch // 2)}."
+                f" train smaller ones, for example with `settings={{'batch': {max(1, self.recipe.batch // 2)}}}`."
             ) from error
         if not finite:
             raise FloatingPointError(self._diverged())
@@ -257,7 +259,7 @@ def lone_examples_explained(recipe: Recipe, subset_size: int) -> Iterator[None]:
 def _advice(recipe: Recipe, subset_size: int) -> str:
     problem = "batch normalization of 1 x 1 maps cannot be trained on a single example"
     if subset_size == 1:
-        return f"{problem}, and the trial keeps no more; raise --keep"
+        return f"{problem}, and the trial keeps no more; raise `keep`"
     other = next(
         batch
         for batch in itertools.count(recipe.batch + 1)
@@ -265,7 +267,7 @@ def _advice(recipe: Recipe, subset_size: int) -> str:
     )
     return (
         f"{problem}, which is what {subset_size} examples in batches of {recipe.batch} end with;"
-        f" use another batch size, for example with --set batch={other}"
+        f" use another batch size, for example with `settings={{'batch': {other}}}`"
     )
 
 
@@ -315,7 +317,7 @@ def from_factory(factory: ModuleFactory, recipe: str | Recipe, settings: Mapping
     if missing := [option for option in needed if option not in found.options]:
         raise LearnerError(
             f"{factory.name} needs {', '.join(missing)}; a factory is given in_channels and n_classes by these names,"
-            f" and what else it needs by --set {missing[0]}=VALUE or a default."
+            f" and what else it needs by `settings={{'{missing[0]}': 'VALUE'}}` or a default."
         )
     return found
 

@@ -16,7 +16,7 @@ from memfluence.datasets import Dataset
 from memfluence.errors import DatasetError, LearnerError
 from memfluence.records import EXTRA_COLUMNS, Failure, Outcome, Trial
 
-NOTHING_KEPT = "the trial keeps no example, so there is nothing to train on; raise --keep."
+NOTHING_KEPT = "the trial keeps no example, so there is nothing to train on; raise `keep`."
 _EXITED = (
     "the learner's code ended the program, by sys.exit or by reading options that are not its own; raise an error."
 )
@@ -102,7 +102,7 @@ def outcome_from(
     if missing := [name for kind in record for name in EXTRA_COLUMNS[kind] if name not in columns]:
         raise LearnerError(
             f"this learner gives predicted classes alone, so {', '.join(missing)} cannot be recorded;"
-            " return scores (logits or probabilities) or leave them out of --record."
+            " return scores (logits or probabilities) or leave them out of `record`."
         )
     return Outcome(
         trial=trial.number,

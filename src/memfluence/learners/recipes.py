@@ -123,7 +123,9 @@ class Recipe:
         whole = isinstance(given, tuple) and all(is_integer(epoch, 1) for epoch in given)
         ascending = whole and list(given) == sorted(set(given)) and max(given, default=0) < self.epochs
         thirds = ",".join(str(epoch) for epoch in (self.epochs // 3, 2 * self.epochs // 3) if epoch)
-        expected = f"ascending epochs, like --set milestones={thirds}, from 1 to below epochs ({self.epochs})"
+        expected = (
+            f"ascending epochs, like `settings={{'milestones': '{thirds}'}}`, from 1 to below epochs ({self.epochs})"
+        )
         require(self, "milestones", ascending, expected)
 
     def describe(self) -> dict[str, Any]:

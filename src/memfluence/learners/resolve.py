@@ -339,7 +339,7 @@ def described(description: Mapping[str, Any] | None) -> Learner:
     A description comes with a run, perhaps from someone else: a file or module that it names is not loaded.
     """
     if description is None:
-        raise LearnerError("the trials were imported, and nobody knows their learner; name it with --learner.")
+        raise LearnerError("the trials were imported, and nobody knows their learner; name it with `learner`.")
     name = str(description.get("name"))
     found = None
     if name in built_in():  # anything else could be code, which is run only where the user names it
@@ -350,7 +350,7 @@ def described(description: Mapping[str, Any] | None) -> Learner:
     if found is None or canonical_json(found.describe()) != canonical_json(description):
         raise LearnerError(
             f"the learner {shortened(name)} is not built in, or has changed, so it cannot be made again from the run;"
-            " give it again with --learner (learner=... in Python)."
+            " give it again with `learner`."
         )
     return found
 

@@ -268,7 +268,7 @@ def mislabels_figure(run: "Run", dataset: Dataset, found: Mislabels, path: Path,
 def duplicates_figure(run: "Run", dataset: Dataset, found: Duplicates, path: Path, top: int = 40) -> Path:
     """The first `top` pairs of the list: the training example on the left, the test example on the right."""
     if not len(found):
-        raise InputError("There are no pairs to draw; lower the influence threshold (--infl) or run more trials.")
+        raise InputError("There are no pairs to draw; lower the influence threshold (`infl`) or run more trials.")
     rows = range(min(top, len(found)))
     train = pictures(dataset, dataset.x_train, found.train_index[: len(rows)].tolist())
     test = pictures(dataset, dataset.x_test, found.test_index[: len(rows)].tolist())

@@ -81,7 +81,7 @@ def run_again(
 ) -> tuple[Again, ...]:
     """Train `sample` of these trials again (all of them, if there are fewer) and compare. Nothing is written."""
     if sample < 0:
-        raise InputError(f"The 'sample' parameter must be an integer >= 0. Got {sample} instead.")
+        raise InputError(f"The `sample` parameter must be an integer >= 0. Got {sample} instead.")
     if design is None:
         raise InputError(
             f"No trial of {store.path} can be run again, because its plan does not say how masks are drawn;"

@@ -90,10 +90,12 @@ def test_a_run_that_is_there_is_used(tmp_path: Path) -> None:
     )
     assert not (tmp_path / "out" / "base").exists()
     assert {"histogram", "consistency", "architectures", "thresholds"} <= set(found["parts"])
-    assert found["missing"]["removal"] == "Its models are not trained yet; run it without --no-train."
+    assert found["missing"]["removal"] == "Its models are not trained yet; run it without `train=False`."
     text = (tmp_path / "out" / "reproduction.md").read_text()
-    assert "- removal: Its models are not trained yet; run it without --no-train. (The paper's numbers: models" in text
-    with pytest.raises(InputError, match="leave out --trials"):
+    assert (
+        "- removal: Its models are not trained yet; run it without `train=False`. (The paper's numbers: models" in text
+    )
+    with pytest.raises(InputError, match="leave out `trials`"):
         mf.reproduce("digits", run=base.path, trials=50, out=tmp_path / "out", progress=False)
 
 
@@ -188,7 +190,7 @@ def test_a_network_that_the_end_of_the_time_stops_goes_on(tmp_path: Path, monkey
 
     with monkeypatch.context() as patch:
         patch.setattr("memfluence.experiments.last_layer.represent", stopped)
-        assert small(tmp_path, only="last-layer=20")["missing"]["last-layer"].endswith("run it without --no-train.")
+        assert small(tmp_path, only="last-layer=20")["missing"]["last-layer"].endswith("run it without `train=False`.")
     assert small(tmp_path, only="last-layer=20")["missing"] == {}
 
 

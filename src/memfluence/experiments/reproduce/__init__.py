@@ -55,7 +55,7 @@ def reproduce(
         str | Path | None,
         "Where the report goes; figures in a directory beside it.  [default: DIR/reproduction.md]",
     ] = None,
-    progress: Annotated[bool, "No progress."] = True,
+    progress: Annotated[bool | Any, "No progress."] = True,
 ) -> dict[str, Any]:
     """Redo the paper's experiments on "digits", "mnist" or "cifar100" and write a report; gives what it says.
 
@@ -66,7 +66,6 @@ def reproduce(
     thresholds of pairs; with few trials a higher `infl` leaves out what is chance. `train=False`, or a budget of "0",
     reads what is there.
     """
-    from memfluence.engines.progress import Progress, Silent
     from memfluence.experiments.doing import Training
     from memfluence.experiments.reproduce._parts import Parts, base_of, prepared
     from memfluence.experiments.reproduce._report import write_report
@@ -82,7 +81,7 @@ def reproduce(
     from memfluence.store import refuse_uri
 
     if trials is not None and trials < 1:
-        raise InputError(f"The 'trials' parameter must be an integer >= 1. Got {trials!r} instead.")
+        raise InputError(f"The `trials` parameter must be an integer >= 1. Got {trials!r} instead.")
     subject, given = subject_of(name), seconds_of(budget or subject_of(name).budget)
     train = train and given > 0
     wanted = chosen_parts(subject, only)
@@ -95,7 +94,7 @@ def reproduce(
         settings=settings,
         device=device,
         workers=workers,
-        progress=Progress() if progress else Silent(),
+        progress=progress,
         deadline=end,
         train=train,
     )

@@ -60,7 +60,7 @@ class Parts:
             self.results[part] = kept
             return
         if part in TRAINED and not self.how.train and not self._begun(part):
-            self.missing[part] = "Its models are not trained yet; run it without --no-train."
+            self.missing[part] = "Its models are not trained yet; run it without `train=False`."
             return
         if part not in TRAINED and self.how.train and self.end <= time.monotonic():
             self.missing[part] = NO_TIME
@@ -304,12 +304,12 @@ def base_of(
     """The run. If the time is over before it is complete, that ends the call: all else is made from it."""
     if run is not None:
         if trials is not None:
-            raise InputError("The trials are those of --run; leave out --trials.")
+            raise InputError("The trials are those of `run`; leave out `trials`.")
         there = run if isinstance(run, Run) else open_run(run)
         return _with_data(there, how)
     if not how.train:
         if not is_run(where / "base"):
-            raise InputError(f"{where} has no trials yet; run it without --no-train, and with a --budget.")
+            raise InputError(f"{where} has no trials yet; run it without `train=False`, and with a `budget`.")
         return _with_data(open_run(where / "base"), how)
     wanted = _read_progress(where).get("base_trials")
     try:
@@ -318,8 +318,8 @@ def base_of(
             _write_progress(where, base_trials=wanted)
         elif trials is not None and trials != wanted:
             raise InputError(
-                f"{where} was begun with {wanted} trials, from which all its parts are made; leave out --trials, or"
-                " choose another directory (--out)."
+                f"{where} was begun with {wanted} trials, from which all its parts are made; leave out `trials`, or"
+                " choose another directory (`out`)."
             )
         how.note(f"{wanted:,} trials of {how.learner.name} to begin with")
         return how.run(where / "base", how.dataset, how.learner, trials=wanted, seed=seed)

@@ -70,10 +70,12 @@ def data_of(subject: Subject, place: str | None) -> str:
     """The data as a dataset's name: a path is a .npz file or the official files of the dataset."""
     if subject.name == "digits":
         if place is not None:
-            raise InputError("The digits are built in; leave out --data.")
+            raise InputError("The digits are built in; leave out `data`.")
         return subject.name
     if place is None:
-        raise InputError(f"Say where the data are: --data DIR with the files of {subject.name}, or --data FILE.npz.")
+        raise InputError(
+            f"Say where the data are: `data='DIR'` with the files of {subject.name}, or `data='FILE.npz'`."
+        )
     if ":" in place:
         return place
     return f"npz:{place}" if place.endswith(".npz") else f"{subject.name}:{place}"

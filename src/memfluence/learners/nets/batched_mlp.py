@@ -413,6 +413,6 @@ def _as_rows(inputs: Any) -> np.ndarray:
         kind = type(inputs[0]).__name__ if isinstance(inputs, list) and inputs else str(array.dtype)
         raise LearnerError(
             f"mlp needs inputs that are arrays of numbers, but these are of type {kind}; turn them into numbers, or use"
-            " a scikit-learn pipeline that does (--learner file.py:pipeline)."
+            " a scikit-learn pipeline that does (`learner='file.py:pipeline'`)."
         )
     return array.reshape(len(array), -1)  # (n, n_features)

@@ -173,7 +173,7 @@ def _tensor(inputs: Any, name: str) -> torch.Tensor:
         array = np.asarray(inputs) if hasattr(inputs, "dtype") else np.empty(0, dtype=object)
         if array.dtype.kind not in "biuf":
             raise LearnerError(
-                f"{name}: a function that takes `device` gets its inputs as a tensor of numbers, and these are none;"
+                f"{name}: a function that takes 'device' gets its inputs as a tensor of numbers, and these are none;"
                 " leave the parameter out to get them as they are."
             )
         kind = array.dtype if array.dtype == np.uint8 else np.int64 if array.dtype.kind in "biu" else np.float32

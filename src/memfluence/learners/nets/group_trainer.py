@@ -40,12 +40,17 @@ class GroupTrainer:
         device: torch.device,
     ) -> None:
         if recipe.optimizer != "sgd":
-            raise LearnerError("several networks at once are trained by sgd alone; use --set optimizer=sgd or group=1.")
+            raise LearnerError(
+                "several networks at once are trained by sgd alone; use `settings={'optimizer': 'sgd'}` or"
+                " `settings={'group': 1}`."
+            )
         self._recipe, self._data, self._device, self._shape = recipe, data, device, shape
         self._fresh = FreshModels(architecture, options, (data.channels, *data.size), n_classes)
         self._drawn = self._fresh.first()  # on the CPU, where each model is drawn in turn
         if any(hasattr(layer, "fit_to_images") for layer in self._drawn.modules()):
-            raise LearnerError("networks with layers fitted to images are trained one by one; use --set group=1.")
+            raise LearnerError(
+                "networks with layers fitted to images are trained one by one; use `settings={'group': 1}`."
+            )
         self._model = self._fresh.first().to(device)  # whose forward is called; its own values are not used
         self._values = {
             name: torch.zeros(models, *value.shape, dtype=value.dtype, device=device)
@@ -171,5 +176,5 @@ class GroupTrainer:
             reason = next(iter(str(error).splitlines()), "")[:150]
             raise LearnerError(
                 f"these networks cannot be trained several at once ({type(error).__name__}: {reason}); dropout cannot,"
-                " for one. Use --set group=1."
+                " for one. Use `settings={'group': 1}`."
             ) from error

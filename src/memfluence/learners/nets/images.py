@@ -124,7 +124,7 @@ def load_images(dataset: Dataset, recipe: Recipe, device: torch.device, *, flat:
     if dataset.value_range is None and recipe.normalization in ("fixed", "unit"):
         raise LearnerError(
             f"{dataset.name}: the range of its values is not known, so they cannot be scaled by it;"
-            " use --set normalization=subset (each model's own kept examples)."
+            " use `settings={'normalization': 'subset'}` (each model's own kept examples)."
         )
     tables = [torch.tensor(images, device=device) for images in (train, test)]  # copies: arrays may be read-only
     return _image_data(tables, dataset, recipe, flat, dataset.value_range or (0.0, 1.0))
@@ -263,7 +263,9 @@ def image_source(
             raise LearnerError(f"{dataset.name} is in memory already; images=stream is for images in files.")
         return load_images(dataset, recipe, device, flat=flat)
     if loading.images == "stream" and flat:
-        raise LearnerError(f"{dataset.name}: a linear model needs a table of all images; use --set images=table.")
+        raise LearnerError(
+            f"{dataset.name}: a linear model needs a table of all images; use `settings={{'images': 'table'}}`."
+        )
     workers = loading.decode_workers if loading.decode_workers >= 0 else available_cores()
     if loading.images == "stream" or not (loading.images == "table" or flat or _fits(train, test, recipe, device)):
         return StreamedImages(train, test, dataset.y_train, recipe, device, batch=batch, workers=workers)

@@ -80,11 +80,11 @@ def check_place(out: Path) -> None:
     """Refuse a place that cannot take the page, before any work is done."""
     try:
         if refuse_uri(out).exists() and not out.is_dir():
-            raise InputError(f"{out} is a file, but a report is a directory; choose another --out.")
+            raise InputError(f"{out} is a file, but a report is a directory; choose another `out`.")
         if (out / PAGE).exists() and MARK not in _text_of(out / PAGE):
-            raise InputError(f"{out / PAGE} was not written by memfluence and is left alone; choose another --out.")
+            raise InputError(f"{out / PAGE} was not written by memfluence and is left alone; choose another `out`.")
     except OSError as error:
-        raise StoreError(f"Failed reading {out / PAGE}: {error.strerror or error}; choose another --out.") from error
+        raise StoreError(f"Failed reading {out / PAGE}: {error.strerror or error}; choose another `out`.") from error
 
 
 def _text_of(page: Path) -> str:

@@ -49,10 +49,10 @@ class ReportServer(ThreadingHTTPServer):
                 super().__init__((host, candidate), handler)
                 break
             except socket.gaierror as error:
-                raise InputError(f"{host!r} is not an address of this machine; leave out --host.") from error
+                raise InputError(f"{host!r} is not an address of this machine; leave out `host`.") from error
             except OSError as error:
                 if candidate == 0:
-                    raise InputError(f"Cannot listen on {host}: {error.strerror}; choose another --host.") from error
+                    raise InputError(f"Cannot listen on {host}: {error.strerror}; choose another `host`.") from error
 
     @property
     def is_private(self) -> bool:
