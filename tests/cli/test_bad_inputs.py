@@ -220,7 +220,7 @@ CASES: dict[str, tuple[Callable[[Path], None], list[str], int, str]] = {
         nothing,
         ["run", "digits", "--engine", "ray", "--gpus-per-worker", "-1"],
         2,
-        "gpus_per_worker",
+        "--gpus-per-worker option",
     ),
     "a shard of no array": (nothing, ["run", "digits", "--shard", "auto"], 2, "--shard i/N"),
     "unknown device": (nothing, ["run", "digits", "--device", "tpu"], 2, "device"),
