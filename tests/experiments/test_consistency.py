@@ -200,7 +200,7 @@ def test_misuse(tmp_path: Path) -> None:
         consistency.summarize(run, make_run(tmp_path / "c", 15))
     with pytest.raises(RunMismatchError, match="different data"):
         consistency.summarize(run, make_run(tmp_path / "d", train_labels=np.arange(40) // 20))
-    with pytest.raises(InputError, match="'splits' parameter must be an integer >= 2"):
+    with pytest.raises(InputError, match="`splits` parameter must be an integer >= 2"):
         consistency.summarize(run, splits=1)
     with pytest.raises(InputError, match="`infl` threshold"):
         consistency.summarize(run, infl=0)

@@ -92,7 +92,7 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(shell: Shell, run: str) ->
         (("utility", run, "--infl", "0.999"), "has no high-influence pairs to remove"),
         (("removal", run, "--thresholds", "a"), "--thresholds must be numbers with commas"),
         (("removal", run, "--thresholds", "2"), "must be a number in (0, 1]"),
-        (("removal", run, "--repeats", "1"), "'repeats'"),
+        (("removal", run, "--repeats", "1"), "The --repeats option"),
         (("removal", run, "--set", "epochs=3"), "name it as well (--learner)"),
         (("removal", run, "--data", DATA.replace("seed=1", "seed=2")), "its content differs"),
         (("last-layer", run, "--learner", "sklearn.linear_model:LogisticRegression"), "this needs a network"),

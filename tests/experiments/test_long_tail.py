@@ -143,7 +143,7 @@ def test_bad_input(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="at least one Zipf exponent"):
         long_tail.plan(exponents=[])
     for name, value in (("clips", [1.0, 0.0]), ("noises", [-1.0]), ("noise_clip", 0.0), ("clips", [float("inf")])):
-        with pytest.raises(InputError, match=f"'{name}' parameter must be finite and above 0"):
+        with pytest.raises(InputError, match=f"`{name}` parameter must be finite and above 0"):
             long_tail.plan(**{name: value})  # type: ignore[arg-type]
     with pytest.raises(InputError, match="makes its own data"):
         mf.experiment("long-tail", dataset="digits", out=tmp_path)

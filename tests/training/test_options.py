@@ -12,7 +12,7 @@ import typer
 
 import memfluence as mf
 from memfluence.cli import _app, main
-from memfluence.cli._terminal import as_options
+from memfluence.cli._terminal import as_options, say
 from memfluence.engines.progress import Progress
 from memfluence.errors import InputError
 from memfluence.experiments.doing import Training
@@ -127,6 +127,14 @@ def test_experiments_take_all_that_says_how_trials_are_run() -> None:
 )
 def test_a_parameter_is_an_option_on_the_command_line(said: str, typed: str) -> None:
     assert as_options(said) == typed
+
+
+def test_notes_and_results_are_in_the_words_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    Progress(words=as_options).note("trial 3 failed: raise `keep`")
+    say("Lower it, for example with `settings={'rate': 0.05}`; see `others`.")
+    shown = capsys.readouterr()
+    assert shown.err == "trial 3 failed: raise --keep\n"
+    assert shown.out == "Lower it, for example with --set rate=0.05; see `others`.\n"
 
 
 @pytest.mark.parametrize(

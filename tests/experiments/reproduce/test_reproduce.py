@@ -129,13 +129,10 @@ def timeless(found: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("after", [40, 64 + 5, 64 + 26 + 4 + 10])  # among the first trials, in removal, in last-layer
-def test_stopped_and_called_again_it_goes_on(
-    after: int, whole: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("memfluence.engines.progress.Silent", Stopping)
+def test_stopped_and_called_again_it_goes_on(after: int, whole: dict[str, Any], tmp_path: Path) -> None:
     Stopping.left = after
     with pytest.raises(Interrupted, match="run the same command to go on"):
-        small(tmp_path, only=STOPPED)
+        small(tmp_path, only=STOPPED, progress=Stopping())
     done = len(TrialStore.open(tmp_path / "base").scan().numbers)
     assert 0 < done <= 64
     Stopping.left = 0
@@ -154,11 +151,10 @@ class Over(Silent):
                 signal.raise_signal(signal.SIGALRM)
 
 
-def test_out_of_time_it_says_what_is_missing_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memfluence.engines.progress.Silent", Over)
+def test_out_of_time_it_says_what_is_missing_and_goes_on(tmp_path: Path) -> None:
     Over.after = 32  # one group
     with pytest.raises(Interrupted, match=r"The time was over after 32 of the 64 trials"):
-        small(tmp_path)
+        small(tmp_path, progress=Over())
     with pytest.raises(Interrupted, match=r"The time was over after 32 of the 64 trials"):
         small(tmp_path, budget="0.001s")
     small(tmp_path, only="examples")
@@ -169,13 +165,10 @@ def test_out_of_time_it_says_what_is_missing_and_goes_on(tmp_path: Path, monkeyp
     assert small(tmp_path)["missing"] == {}
 
 
-def test_linear_models_that_are_complete_when_the_time_is_over_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_linear_models_that_are_complete_when_the_time_is_over_are_kept(tmp_path: Path) -> None:
     small(tmp_path, only="histogram")
-    monkeypatch.setattr("memfluence.engines.progress.Silent", Over)
     Over.after = linear_at_once(60, "cpu")  # the group that is trained at once
-    found = small(tmp_path, only="last-layer=120")
+    found = small(tmp_path, only="last-layer=120", progress=Over())
     there = TrialStore.open(tmp_path / "last-layer" / "trained").scan().numbers
     assert there.tolist() == list(range(linear_at_once(60, "cpu")))
     assert found["missing"]["last-layer"].startswith("Not all of its models are trained yet")
