@@ -52,10 +52,10 @@ class TestEqualContent:
     def test_rows_of_one_file_are_all_different_trials(self, tmp_path: Path) -> None:
         rng = np.random.default_rng(0)
         file = self.few(tmp_path / "t.npz", rng.integers(0, 3, 200).tolist())
-        done = mf.import_trials([file], tmp_path / "run")
+        done = mf.import_trials(file, tmp_path / "run")
         assert (done.added, done.already_there) == (200, 0)
         before = everything(tmp_path / "run")
-        again = mf.import_trials([file], tmp_path / "run")
+        again = mf.import_trials(str(file), tmp_path / "run")
         assert (again.added, again.already_there) == (0, 200)
         assert everything(tmp_path / "run") == before
 

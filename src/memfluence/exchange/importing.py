@@ -48,10 +48,15 @@ class Imported:
 
 
 def import_trials(
-    paths: Iterable[str | Path], out: str | Location, *, dataset: str | None = None, labels: Labels | None = None
+    paths: str | Path | Iterable[str | Path],
+    out: str | Location,
+    *,
+    dataset: str | None = None,
+    labels: Labels | None = None,
 ) -> Imported:
     """Make a run of trials files (or folders of the authors' release), or join them to the run at `out`.
 
+    `paths` is one path or several.
     `dataset` names the data they are about, or `labels` gives their labels: one of them is needed where a file has no
     labels, and `dataset` lets a report show the examples. All files are read and checked before anything is written.
     """
@@ -62,6 +67,7 @@ def import_trials(
         labels = Labels(data.labels("train"), data.labels("test"), name, data.fingerprint, data.class_names)
         if name != data.name:
             remember_data(data.fingerprint, data.name)
+    paths = [paths] if isinstance(paths, str | Path) else paths
     given = [[_with_labels(file, labels) for file in _read(Path(path))] for path in paths]
     files = [file for part in given for file in part]
     if not files:
