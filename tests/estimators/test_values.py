@@ -87,6 +87,14 @@ def check_unbiased_and_honest(exact, estimates):
 GAMES = [(majority, 12), (gloves, 7), (learning_curve, 10)]
 
 
+def test_banzhaf_values_without_the_empty_subset_are_as_much_too_low_as_the_docs_say():
+    subsets, rule = every_subset(5), learning_curve(5)
+    found = banzhaf_values(make_trials(subsets[1:], np.zeros((31, 1))), rule(subsets[1:])).value
+    without = np.array([rule(subsets[1:][~subsets[1:, i]]).mean() for i in range(5)])
+    too_low = (without - rule(subsets[:1])) / 2**4
+    np.testing.assert_allclose(found, exact_banzhaf(rule, 5) - too_low, atol=1e-12)
+
+
 @pytest.mark.parametrize(("game", "players"), GAMES)
 def test_banzhaf_values_equal_enumeration(game, players):
     rule = game(players)
