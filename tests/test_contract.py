@@ -82,6 +82,9 @@ compare small
 compare small other
 export small trials.npz --trials
 import trials.npz --out imported
+export small pairs.npz --pairs --mem 0 --infl 0.1
+compare small pairs.npz --mem 0 --infl 0.1
+compare small c-scores.npz
 """
 LINES = DOCUMENTS.strip().splitlines()
 CODES = {"run digits --trials 8 --learner learner.py:learn --out failing": 1, "verify torn": 1}  # the others: 0
@@ -170,6 +173,8 @@ def documents() -> dict[str, Any]:
     np.save("attributions.npy", np.zeros((60, 80)))
     for line in RUNS.strip().splitlines():
         ask(*line.split(), "--quiet")
+    labels = mf.open("small").labels[0]
+    np.savez("c-scores.npz", scores=np.linspace(0, 1, len(labels)), labels=labels)
     segment = next(Path("torn", "trials").iterdir())
     segment.write_bytes(segment.read_bytes()[:-9])
     with patch("memfluence.report.ReportServer.serve_forever"):

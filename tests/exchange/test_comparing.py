@@ -232,6 +232,53 @@ def test_pairs_of_two_classes_are_left_out_beside_a_run(tmp_path: Path, both: tu
     assert higher["published_pairs"]["found"] == higher["pairs"]["shared"]
 
 
+def test_pairs_of_any_class(tmp_path: Path, both: tuple[Run, Run], capsys: pytest.CaptureFixture[str]) -> None:
+    sets = [run.find_pairs(-0.5, 0.1, same_class=False, permutations=0) for run in both]
+    one, other = (set(zip(found.train_index.tolist(), found.test_index.tolist())) for found in sets)
+    found = mf.compare(*both, mem=-0.5, infl=0.1, same_class=False)
+    assert found["pairs"]["same_class"] is False
+    assert len(one) > 2 * len(selected(both[0], -0.5, 0.1))
+    assert [found["pairs"][name] for name in ("first", "second", "shared")] == [len(one), len(other), len(one & other)]
+    at = found["curves"]["influence"]["thresholds"].index(0.1)
+    assert found["curves"]["influence"]["shared"][at] == len(one & other)
+
+    run_main(
+        "pairs", str(both[1].path), "--mem", "-0.5", "--infl", "0.1", "--any-class", "--out", str(tmp_path / "p.csv")
+    )
+    capsys.readouterr()
+    run_main("compare", str(both[0].path), str(tmp_path / "p.csv"), "--mem=-0.5", "--infl=0.1", "--any-class", "--json")
+    again = json.loads(capsys.readouterr().out)
+    assert again["pairs"] == found["pairs"]
+    codes, matrix = both[0].label_codes, both[0].influence_estimates().block()
+    for row in again["published_pairs"]["each"]:
+        i, j = row["train_index"], row["test_index"]
+        members = np.flatnonzero(codes[0] == codes[0][i])
+        assert row["rank"] == 1 + (matrix[members, j] > matrix[i, j]).sum()
+        assert row["found"] == ((i, j) in one)
+    mf.export_published(both[1], tmp_path / "scores.npz")
+    with pytest.raises(InputError, match="of the same class only"):
+        mf.compare(both[0], tmp_path / "scores.npz", same_class=False)
+
+
+def test_the_mean_influence_has_its_error(
+    tmp_path: Path, both: tuple[Run, Run], capsys: pytest.CaptureFixture[str]
+) -> None:
+    mf.export_published(both[1], tmp_path / "pairs.npz", pairs=True, mem=-0.5, infl=0.1)
+    found = compared(both[0], tmp_path / "pairs.npz", mem=-0.5, infl=0.1)
+    said = found.document["published_pairs"]
+    assert 0.01 < said["mean_influence_here_stderr"] < 0.1
+    shown = f"{said['mean_influence_here']:.3f} ± {said['mean_influence_here_stderr']:.2f}"
+    run_main("compare", str(both[0].path), str(tmp_path / "pairs.npz"), "--mem=-0.5", "--infl=0.1")
+    text = capsys.readouterr().out
+    assert f"mean influence here: {shown}\n" in text
+    assert "stderr" not in text
+    figure = comparison_figure(found)
+    assert figure.get_suptitle().endswith("n = 20 training, 9 test examples; t = 60")
+    words = figure.axes[0].texts[0].get_text()
+    assert words.startswith(f"n = {said['pairs']} pairs\n")
+    assert f"± {said['mean_influence_here_stderr']:.2f}" in words
+
+
 @pytest.mark.parametrize("ending", ["csv", "npz", "parquet"])
 @pytest.mark.parametrize(
     "labels", [["00", "01"], ["true", "false"], ["1e3", "2e3"], ["NA", ""], ["=1+1", "'=1+1"], [0, 1]]

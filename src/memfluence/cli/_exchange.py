@@ -3,8 +3,19 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-from memfluence.cli._terminal import InflOption, KeepOption, MemOption, MemoryOption, OpenedRun, Said, number, say
+from memfluence.cli._terminal import (
+    AnyClass,
+    InflOption,
+    KeepOption,
+    MemOption,
+    MemoryOption,
+    OpenedRun,
+    Said,
+    number,
+    say,
+)
 from memfluence.errors import InputError
+from memfluence.wording import error
 
 DatasetOption = Annotated[str | None, "Where the data are, if the run does not say."]
 
@@ -66,16 +77,17 @@ def compare(
     second: Annotated[str | None, "Another run or file.", "[OTHER]"] = None,
     mem: MemOption = 0.25,
     infl: InflOption = 0.15,
+    any_class: AnyClass = False,
     keep: KeepOption = None,
     memory: MemoryOption = None,
     out: Annotated[Path | None, "Where figures and tables go; none without it.", "--out DIR"] = None,
 ) -> Said:
-    """Compare two results (memorization, pairs, which published pairs are found), or summarize one."""
+    """Compare two results (memorization, pairs, published pairs or C-scores), or summarize one."""
     from memfluence.exchange import compared, save_comparison
 
     if out is not None and second is None:
         raise InputError("There is a figure of two results only; give another run or file to compare with.")
-    found = compared(first, second, mem=mem, infl=infl, keep=keep, memory=memory)
+    found = compared(first, second, mem=mem, infl=infl, same_class=not any_class, keep=keep, memory=memory)
     written = save_comparison(found, out) if out is not None else ()
     yield found.document
     for part, value in found.document.items():
@@ -84,10 +96,12 @@ def compare(
         if isinstance(value, dict):
             say(f"{part.replace('_', ' ')}:")
             for name, one in value.items():
-                if not isinstance(one, list):
-                    say(f"  {name.replace('_', ' ')}: {_shown(one)}")
+                if not isinstance(one, list) and not name.endswith("_stderr"):
+                    spread = value.get(f"{name}_stderr")
+                    text = _shown(one) if spread is None else f"{_shown(one)} ± {error(spread)}"
+                    say(f"  {name.replace('_', ' ')}: {text}")
         else:
-            say(f"{part}: {_shown(value)}")
+            say(f"{part.replace('_', ' ')}: {_shown(value)}")
     say(*(f"Wrote {path}" for path in written))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError
 from memfluence.estimators import Influence
+from memfluence.exchange.c_scores import ceilings, correlations
 from memfluence.exchange.finding_again import FoundAgain, found_again
 from memfluence.exchange.published import Published, read_published
 from memfluence.findings import Pairs
@@ -30,19 +31,22 @@ class Comparison:
     influence: tuple[np.ndarray, np.ndarray] | None = None  # (pairs,) each, of pairs that either side selects
     curves: dict[str, Agreement] = field(default_factory=dict)  # "memorization" and "influence", over thresholds
     published: FoundAgain | None = None  # published pairs, and what the run says about each
+    c_scores: tuple[np.ndarray, np.ndarray] | None = None  # (examples,) each: 1 - C-score, and memorization
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """The thresholds at which pairs are selected, the fraction that is compared, and a cap on memory."""
+    """The thresholds and the rule by which pairs are selected, the fraction that is compared, and a cap on memory."""
 
     mem: float
     infl: float
+    same_class: bool
     keep: float | None
     memory: str | int | None
 
     def pairs(self, run: Run) -> Pairs:
-        return run.find_pairs(self.mem, self.infl, keep=self.keep, permutations=0, memory=self.memory)
+        options: dict[str, Any] = {"same_class": self.same_class, "keep": self.keep, "memory": self.memory}
+        return run.find_pairs(self.mem, self.infl, permutations=0, **options)
 
     def influence(self, run: Run) -> Influence:
         return run.influence_estimates(self.keep, memory=self.memory)
@@ -58,17 +62,20 @@ def compare(
     *,
     mem: float = 0.25,
     infl: float = 0.15,
+    same_class: bool = True,
     keep: float | None = None,
     memory: str | int | None = None,
 ) -> dict[str, Any]:
     """Compare two results, and give what they have in common as a JSON-able dict.
 
     Memorization: correlations, mean absolute difference, and the overlap of the sets at or above `mem`. Pairs: how
-    many each side selects, how many both do, and for published pairs which of them the run selects too, and the
-    influence and the rank that it gives them. `curves` has the Jaccard index and the average difference over
-    thresholds. `memory` caps what the process may hold.
+    many each side selects, how many both do, and for published pairs which of them the run selects too, the influence
+    and the rank that it gives them, and their mean influence with its standard error. Published C-scores: the
+    correlations of memorization with one minus them, and the highest that the trials' noise allows. `curves` has the
+    Jaccard index and the average difference over thresholds. `same_class=False` also takes pairs of two classes.
+    `memory` caps what the process may hold.
     """
-    return compared(first, second, mem=mem, infl=infl, keep=keep, memory=memory).document
+    return compared(first, second, mem=mem, infl=infl, same_class=same_class, keep=keep, memory=memory).document
 
 
 def compared(
@@ -77,20 +84,21 @@ def compared(
     *,
     mem: float = 0.25,
     infl: float = 0.15,
+    same_class: bool = True,
     keep: float | None = None,
     memory: str | int | None = None,
 ) -> Comparison:
     """The same with the arrays behind it, for figures."""
-    asked = _Asked(mem, infl, keep, memory)
+    asked = _Asked(mem, infl, same_class, keep, memory)
     left, right = _operand(first), _operand(second) if second is not None else None
     if right is None:
         if isinstance(left, Run):
             return Comparison({"first": str(left.path), "summary": asked.pairs(left).summary})
         return Comparison({"first": str(left.path), "summary": left.summary(), **_score_summary(left, mem)})
-    if isinstance(left, Published) and isinstance(right, Run):
+    if isinstance(left, Published) and (isinstance(right, Run) or left.c_scores is not None):
         left, right = right, left
-    document: dict[str, Any] = {"first": str(left.path), "second": str(right.path)}
-    _check_same_data(left, right)
+    document: dict[str, Any] = {"first": str(left.path), "second": str(right.path), **_sizes(left, right, asked)}
+    _check_same_data(left, right, same_class)
     left, right = (_selected(side, left, asked) for side in (left, right))
     values = [_memorization(side, keep) for side in (left, right)]
     both, curves = None, {}
@@ -99,26 +107,33 @@ def compared(
         known = np.isfinite(values[0]) & np.isfinite(values[1])
         both = values[0][known], values[1][known]
         curves["memorization"] = agreement([Part(*both, np.True_, np.True_)], MEMORIZATION)
-    pairs = [_pair_set(side, asked) for side in (left, right)]
+    related = None
+    if values[0] is not None and isinstance(right, Published) and right.c_scores is not None:
+        known = np.isfinite(values[0]) & np.isfinite(right.c_scores)
+        related = 1 - right.c_scores[known].astype(float), values[0][known]
+        document["c_scores"] = _c_scores_document(related, left, known, asked)
+    theirs = _pair_set(right, asked)
+    ours = None if theirs is None else _pair_set(left, asked)
     scattered = again = None
-    if pairs[0] is not None and pairs[1] is not None:
-        shared, either = pairs[0] & pairs[1], pairs[0] | pairs[1]
+    if ours is not None and theirs is not None:
+        shared, either = ours & theirs, ours | theirs
         document["pairs"] = {
-            "first": len(pairs[0]),
-            "second": len(pairs[1]),
+            "first": len(ours),
+            "second": len(theirs),
             "shared": len(shared),
             "jaccard": len(shared) / len(either) if either else None,
+            "same_class": same_class,
         }
-        if (curve := _influence_curve(left, right, (pairs[0], pairs[1]), asked)) is not None:
+        if (curve := _influence_curve(left, right, (ours, theirs), asked)) is not None:
             curves["influence"] = curve
         scattered = _scattered(left, right, either, asked)
     if isinstance(left, Run) and isinstance(right, Published) and right.train_index is not None:
         again = found_again(left, right, mem=mem, infl=infl, keep=keep, memory=memory)
         document["published_pairs"] = again.summary() | {"each": list(again.table().rows())}
-    if not curves and again is None and document.get("pairs") is None:
+    if not curves and again is None and related is None and document.get("pairs") is None:
         raise InputError(f"{left.path} and {right.path} have nothing in common that could be compared.")
     document["curves"] = {name: _curve_document(curve) for name, curve in curves.items()}
-    return Comparison(document, both, scattered, curves, again)
+    return Comparison(document, both, scattered, curves, again, related)
 
 
 def _operand(given: Run | Path | str) -> Side:
@@ -140,8 +155,8 @@ def _selected(side: Side, first: Side, asked: _Asked) -> Side:
     chosen = side.influence >= asked.infl
     if side.memorization_of_pairs is not None:
         chosen &= side.memorization_of_pairs >= asked.mem
-    if isinstance(first, Run):
-        same = first.label_codes[0][side.train_index] == first.label_codes[1][side.test_index]
+    if isinstance(first, Run) and asked.same_class:
+        same = _of_one_class(first, side.train_index, side.test_index)
         if others := int((chosen & ~same).sum()):
             _warn(f"{others} pairs of {side.path} are of two classes and left out; those of {first.path} are of one.")
         chosen &= same
@@ -153,12 +168,25 @@ def _warn(sentence: str) -> None:
 
 
 def _score_summary(published: Published, mem: float) -> dict[str, Any]:
+    if published.c_scores is not None:
+        return {"n_train": len(published.c_scores), "mean_c_score": _or_none(published.c_scores.astype(float).mean())}
     if published.memorization is None:
         return {}
     return {"n_train": len(published.memorization), "memorized": int((published.memorization >= mem).sum())}
 
 
-def _check_same_data(left: Side, right: Side) -> None:
+def _sizes(left: Side, right: Side, asked: _Asked) -> dict[str, int | None]:
+    """How many examples both sides are about, and how many trials each has; None where a file does not say."""
+    run = next((side for side in (left, right) if isinstance(side, Run)), None)
+    n_train = next((n for side in (left, right) if (n := _n_train(side)) is not None), None)
+    trials = [
+        sum(map(len, asked.influence(side).arms.parts)) if isinstance(side, Run) else None for side in (left, right)
+    ]
+    n_test = None if run is None else run.info.n_test
+    return {"n_train": n_train, "n_test": n_test, "trials_first": trials[0], "trials_second": trials[1]}
+
+
+def _check_same_data(left: Side, right: Side, same_class: bool) -> None:
     """Labels, where both sides have them, must agree: a wrong order of the examples would go unnoticed otherwise."""
     sizes = [_n_train(side) for side in (left, right)]
     if None not in sizes and sizes[0] != sizes[1]:
@@ -170,17 +198,18 @@ def _check_same_data(left: Side, right: Side) -> None:
             continue
         if len(there) != len(here) or (there.astype(str) != here.astype(str)).any():
             raise RunMismatchError(
-                f"{left.path} and {right.path} are about different data: their {split} labels differ."
+                f"{left.path} and {right.path} are about different data: their {split} labels differ;"
+                " the data are others, or in another order."
             )
     runs = [side for side in (left, right) if isinstance(side, Run)]
     if len(runs) == 2 and (sentence := other_inputs(runs[0].info, runs[1].info, (left.path, right.path))) is not None:
         _warn(sentence)
     for side, other in ((left, right), (right, left)):
         if isinstance(other, Published) and other.train_index is not None and other.test_index is not None:
-            _check_pairs(side, other, other.train_index, other.test_index)
+            _check_pairs(side, other, other.train_index, other.test_index, same_class)
 
 
-def _check_pairs(side: Side, pairs: Published, train: np.ndarray, test: np.ndarray) -> None:
+def _check_pairs(side: Side, pairs: Published, train: np.ndarray, test: np.ndarray, same_class: bool) -> None:
     """The examples that a file pairs are there, and of the class that it says: of one class where it says none."""
     sizes = (side.info.n_train, side.info.n_test) if isinstance(side, Run) else (_n_train(side), None)
     for size, index in zip(sizes, (train, test)):
@@ -192,11 +221,15 @@ def _check_pairs(side: Side, pairs: Published, train: np.ndarray, test: np.ndarr
                 f"{differ} training examples of {pairs.path} have another label in {side.path}; the data are others, or"
                 " in another order."
             )
-    elif isinstance(side, Run) and (differ := int((side.label_codes[0][train] != side.label_codes[1][test]).sum())):
+    elif isinstance(side, Run) and same_class and (differ := int((~_of_one_class(side, train, test)).sum())):
         raise RunMismatchError(
             f"{pairs.path} pairs examples of one class, but {differ} of its pairs have two classes in {side.path};"
             " the data are others, or in another order."
         )
+
+
+def _of_one_class(run: Run, train: np.ndarray, test: np.ndarray) -> np.ndarray:
+    return np.asarray(run.label_codes[0][train] == run.label_codes[1][test])
 
 
 def _known_labels(side: Side, train: np.ndarray) -> np.ndarray | None:
@@ -219,7 +252,8 @@ def _labels(side: Side) -> tuple[np.ndarray | None, np.ndarray | None]:
 def _n_train(side: Side) -> int | None:
     if isinstance(side, Run):
         return side.info.n_train
-    return None if side.memorization is None else len(side.memorization)
+    scores = side.memorization if side.c_scores is None else side.c_scores
+    return None if scores is None else len(scores)
 
 
 def _memorization(side: Side, keep: float | None) -> np.ndarray | None:
@@ -237,7 +271,7 @@ def _scattered(
 
 
 def _influence_curve(left: Side, right: Side, pairs: Sequence[set[tuple[int, int]]], asked: _Asked) -> Agreement | None:
-    """The agreement of two sides on pairs of one class; None where a file does not say enough.
+    """The agreement of two sides on pairs; None where a file does not say enough.
 
     A file of pairs knows nothing below the threshold it was cut at, taken to be `infl`, and has no influence of other
     pairs: thresholds begin there, and the average difference is NaN.
@@ -249,7 +283,8 @@ def _influence_curve(left: Side, right: Side, pairs: Sequence[set[tuple[int, int
     mine = asked.influence(left)
     if isinstance(right, Run):
         both = asked.memorized(left), asked.memorized(right)
-        return influence_agreement(mine, asked.influence(right), both, *left.label_codes, INFLUENCE)
+        of = mine, asked.influence(right), both, *left.label_codes, INFLUENCE
+        return influence_agreement(*of, same_class=asked.same_class)
     ours, theirs = asked.memorized(left), asked.memorized(right)
     parts = (Part(mine.block(i, j), values, ours[i, None], theirs[i, None]) for i, j, values in right.blocks)
     return agreement(parts, INFLUENCE)
@@ -276,6 +311,8 @@ def _pair_set(side: Side, asked: _Asked) -> set[tuple[int, int]] | None:
         return set(zip(side.train_index.tolist(), side.test_index.tolist()))  # those that `comparing` left in it
     if side.memorization is None or not side.blocks:
         return None
+    if not asked.same_class:
+        raise InputError(f"{side.path} has the influence on test examples of the same class only; compare those pairs.")
     pairs: set[tuple[int, int]] = set()
     for train, test, values in side.blocks:
         hits = np.nonzero((values >= asked.infl) & (side.memorization[train] >= asked.mem)[:, None])
@@ -314,19 +351,46 @@ def _curve_document(curve: Agreement) -> dict[str, list[float | None]]:
     }
 
 
-def _memorization_document(first: np.ndarray, second: np.ndarray, mem: float) -> dict[str, Any]:
-    from scipy.stats import spearmanr
+def _correlation_document(a: np.ndarray, b: np.ndarray) -> dict[str, Any]:
+    """Two numbers of the same examples, compared; all are finite."""
+    pearson, spearman = correlations(a, b)
+    return {
+        "examples": len(a),
+        "pearson": _or_none(pearson),
+        "spearman": _or_none(spearman),
+        "mean_absolute_difference": float(np.abs(a - b).mean()) if len(a) else None,
+    }
 
+
+def _c_scores_document(
+    related: tuple[np.ndarray, np.ndarray], side: Side, known: np.ndarray, asked: _Asked
+) -> dict[str, Any]:
+    """Memorization beside 1 - C-score, with the ceiling that the trials of a run allow."""
+    pearson = spearman = float("nan")
+    if isinstance(side, Run):
+        pearson, spearman = ceilings(side, known, asked.keep, asked.memory)
+        if np.isnan([pearson, spearman]).any():
+            _warn(
+                f"{side.path} has too few trials to say how high the correlation with C-scores could be: its halves"
+                " do not agree on memorization."
+            )
+    return _correlation_document(*related) | {
+        "pearson_ceiling": _or_none(pearson),
+        "spearman_ceiling": _or_none(spearman),
+        "ceiling_from": "halves of the trials, Spearman-Brown" if isinstance(side, Run) else None,
+    }
+
+
+def _or_none(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _memorization_document(first: np.ndarray, second: np.ndarray, mem: float) -> dict[str, Any]:
     known = np.isfinite(first) & np.isfinite(second)
     a, b = first[known], second[known]
     sets = (a >= mem, b >= mem)
     either = int((sets[0] | sets[1]).sum())
-    varies = len(a) > 1 and a.std() > 0 and b.std() > 0
-    return {
-        "examples": len(a),
-        "pearson": float(np.corrcoef(a, b)[0, 1]) if varies else None,
-        "spearman": float(spearmanr(a, b).statistic) if varies else None,
-        "mean_absolute_difference": float(np.abs(a - b).mean()) if len(a) else None,
+    return _correlation_document(a, b) | {
         "memorized_first": int(sets[0].sum()),
         "memorized_second": int(sets[1].sum()),
         "memorized_jaccard": int((sets[0] & sets[1]).sum()) / either if either else None,

@@ -12,7 +12,7 @@ from memfluence.errors import InputError
 from memfluence.exchange.comparing import Comparison
 from memfluence.exchange.finding_again import FoundAgain
 from memfluence.store import write_whole
-from memfluence.wording import count, shortened, value
+from memfluence.wording import count, error, shortened, value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,10 +44,16 @@ def comparison_figure(found: Comparison) -> "Figure":
     names = [_name(str(found.document.get(side, ""))) for side in ("first", "second")]
     if found.memorization is not None:
         said = found.document["memorization"]
-        words = [f"Pearson {_number(said['pearson'])}, Spearman {_number(said['spearman'])}"]
-        drawers.append(lambda axes: _cloud(axes, found.memorization, names, "memorization", words))
+        words = ["examples", f"Pearson {_number(said['pearson'])}, Spearman {_number(said['spearman'])}"]
+        memorization = [f"memorization, {name}" for name in names]
+        drawers.append(lambda axes: _cloud(axes, found.memorization, memorization, words))
+    if found.c_scores is not None:
+        related = [f"1 − C-score, {names[1]}", f"memorization, {names[0]}"]
+        about = _about_c_scores(found.document["c_scores"])
+        drawers.append(lambda axes: _cloud(axes, found.c_scores, related, about))
     if found.influence is not None:
-        drawers.append(lambda axes: _cloud(axes, found.influence, names, "influence", _about_pairs(found)))
+        influence = [f"influence, {name}" for name in names]
+        drawers.append(lambda axes: _cloud(axes, found.influence, influence, _about_pairs(found)))
     if found.curves:
         drawers.append(lambda axes: _curves(axes, found, "jaccard", "Jaccard index"))
     if any(np.isfinite(curve.difference).any() for curve in found.curves.values()):
@@ -59,7 +65,8 @@ def comparison_figure(found: Comparison) -> "Figure":
         raise InputError("These two have nothing in common that could be drawn; leave out `out`.")
     columns = len(drawers) if len(drawers) < 4 else -(-len(drawers) // 2)
     rows = -(-len(drawers) // columns)
-    figure, axes = panels(" and ".join(names), columns * (PANEL + 0.5), rows * PANEL + 0.25, rows, columns)
+    title = "\n".join([" and ".join(names), _sizes(found.document)])
+    figure, axes = panels(title, columns * (PANEL + 0.5), rows * PANEL + 0.4, rows, columns)
     for draw, panel in zip(drawers, axes.flat):
         draw(panel)
     for panel in axes.flat[len(drawers) :]:
@@ -67,8 +74,19 @@ def comparison_figure(found: Comparison) -> "Figure":
     return figure
 
 
-def _cloud(axes: "Axes", both: Any, names: list[str], what: str, words: list[str]) -> None:
-    """One side against the other; where points are many, how many there are in each bin (log scale)."""
+def _sizes(document: dict[str, Any]) -> str:
+    """'n = 600 training, 1,197 test examples; t = 2,000 and 500', as far as the two sides say."""
+    examples = [f"{count(n)} {split}" for split in ("train", "test") if (n := document.get(f"n_{split}"))]
+    trials = [count(t) for side in ("first", "second") if (t := document.get(f"trials_{side}"))]
+    named = ", ".join(examples).replace("train", "training")
+    return "; ".join([*([f"n = {named} examples"] * bool(named)), *([f"t = {' and '.join(trials)}"] * bool(trials))])
+
+
+def _cloud(axes: "Axes", both: Any, named: list[str], words: list[str]) -> None:
+    """One side against the other; where points are many, how many there are in each bin (log scale).
+
+    `words` say what the points are, and more about them.
+    """
     x, y = both
     low, high = min(0.0, float(min(x.min(), y.min()))), max(0.05, float(max(x.max(), y.max())))
     margin = 0.03 * (high - low)
@@ -82,20 +100,34 @@ def _cloud(axes: "Axes", both: Any, names: list[str], what: str, words: list[str
     axes.plot([low, high], [low, high], color=INK, linewidth=0.6, linestyle=":")
     axes.set_xlim(low - margin, high + margin)
     axes.set_ylim(low - margin, high + margin)
-    axes.set_xlabel(f"{what}, {names[0]}")
-    axes.set_ylabel(f"{what}, {names[1]}")
-    text = "\n".join([f"{count(len(x))} {'examples' if what == 'memorization' else 'pairs'}", *words])
-    _say(axes, text)
+    axes.set_xlabel(named[0])
+    axes.set_ylabel(named[1])
+    _say(axes, "\n".join([f"n = {count(len(x))} {words[0]}", *words[1:]]))
+
+
+def _about_c_scores(said: dict[str, Any]) -> list[str]:
+    words = ["examples"]
+    for kind in ("pearson", "spearman"):
+        words.append(f"{kind.capitalize()} {_number(said[kind])} (ceiling {_number(said[f'{kind}_ceiling'])})")
+    return words
 
 
 def _about_pairs(found: Comparison) -> list[str]:
     if found.published is not None:
         said = found.document["published_pairs"]
-        return [f"correlation {_number(said['correlation'])}", f"{count(said['found'])} selected here too"]
+        mean, spread = said["mean_influence_here"], said["mean_influence_here_stderr"]
+        means = f"mean {_number(mean)}{'' if spread is None else f' ± {error(spread)}'}; in the file"
+        return [
+            "pairs",
+            f"correlation {_number(said['correlation'])}",
+            f"{means} {_number(said['mean_influence_published'])}",
+            f"{count(said['found'])} selected here too",
+        ]
     said, shown = found.document["pairs"], 0 if found.influence is None else len(found.influence[0])
     either = said["first"] + said["second"] - said["shared"]
     of = f"of {count(either)} " if either > shown else ""  # of the others a list of pairs does not say the influence
-    return [f"{of}that either side selects", f"{count(said['shared'])} by both"]
+    pairs = "pairs" if said["same_class"] else "pairs of any class"
+    return [pairs, f"{of}that either side selects", f"{count(said['shared'])} by both"]
 
 
 def _curves(axes: "Axes", found: Comparison, measure: str, words: str) -> None:

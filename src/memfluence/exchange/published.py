@@ -2,7 +2,7 @@
 
 Scores and influence: `tr_mem` (n_train,), `tr_labels`, `tt_labels`, and for each class K (its label, as in
 `tr_labels`) `tr_classidx_K`, `tt_classidx_K` (indices) and `infl_matrix_classK` (train, test). Pairs: `tr_idx`,
-`tt_idx`, `infl`, `mem`, one entry per pair.
+`tt_idx`, `infl`, `mem`, one entry per pair. C-scores (Jiang et al. 2021): `scores` and `labels` (n_train,).
 
 We write influence in float64, in which the thresholds are applied: rounded to float32, values just below 0.15 become
 equal to it, and the file would select other pairs than the run. Files are read in the type that they have.
@@ -33,7 +33,7 @@ _KINDS = {"label": ("fiubU", "labels"), "influence": ("fiu", "numbers"), "memori
 
 @dataclass(frozen=True, eq=False)
 class Published:
-    """The content of a published file: pairs, or scores with or without class-wise influence."""
+    """The content of a published file: pairs, scores with or without class-wise influence, or C-scores."""
 
     path: Path
     train_index: np.ndarray | None = None  # (pairs,)
@@ -42,6 +42,7 @@ class Published:
     memorization_of_pairs: np.ndarray | None = None
     label_of_pairs: np.ndarray | None = None  # of the training example; where it is missing, both are of one class
     memorization: np.ndarray | None = None  # (n_train,)
+    c_scores: np.ndarray | None = None  # (n_train,)
     train_labels: np.ndarray | None = None
     test_labels: np.ndarray | None = None
     blocks: tuple[tuple[np.ndarray, np.ndarray, np.ndarray], ...] = field(default=())  # (train, test, influence)
@@ -75,7 +76,12 @@ def read_published(path: Path) -> Published:
             return _read_pairs(file, path)
         if "tr_mem" in file.names:
             return _read_scores(file, path)
-        raise InputError(f"{path} holds {file.listing}; a published file has tr_idx, tt_idx and infl, or tr_mem.")
+        if {"scores", "labels"} <= set(file.names):
+            return _read_c_scores(file, path)
+        raise InputError(
+            f"{path} holds {file.listing}; a published file has tr_idx, tt_idx and infl, or tr_mem, or the scores and"
+            " labels of C-scores."
+        )
 
 
 def _of_pairs(columns: Mapping[str, np.ndarray], path: Path) -> Published:
@@ -141,6 +147,13 @@ def _read_scores(file: NpzFile, path: Path) -> Published:
     return Published(
         path, memorization=memorization, train_labels=labels[0], test_labels=labels[1], blocks=tuple(blocks)
     )
+
+
+def _read_c_scores(file: NpzFile, path: Path) -> Published:
+    scores, labels = _numbers(file, "scores", path), file.read("labels")
+    if scores.ndim != 1 or labels.shape != scores.shape:
+        raise InputError(f"{path}: 'scores' and 'labels' must be flat and equally long.")
+    return Published(path, c_scores=scores, train_labels=labels)
 
 
 def _indices(file: NpzFile, name: str, path: Path) -> np.ndarray:
