@@ -115,7 +115,7 @@ def _planned(run: Run, out: Path, asked: Mapping[str, Any], train: bool) -> list
             )
         return list(there["chosen"])
     if not train:
-        raise InputError(f"{out} has no models yet; run it without --no-train.")
+        raise InputError(f"{out} has no models yet; run it without `train=False`.")
     chosen = plan(run, asked["examples"], keep=asked["keep"])
     write_whole(file, json.dumps({"asked": asked, "chosen": chosen}, indent=2).encode())
     return chosen
