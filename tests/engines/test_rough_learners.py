@@ -1,6 +1,7 @@
 """Learners that hang, crash, fork and close what is not theirs: what was finished is stored, the rest is said."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -160,6 +161,7 @@ def test_in_a_script_a_trial_that_ends_the_process_comes_last_and_then_has_faile
     learner(tmp_path, deeds)
     (tmp_path / "script.py").write_text(f"""
 import os
+import re
 import memfluence as mf
 
 here = os.getcwd()
@@ -194,4 +196,12 @@ class Made:
 """)
     (tmp_path / "learner.py").write_text(f"import beside\n{LEARNER}")
     done = memfluence("run", DATA, "--learner", "learner.py:learn", cwd=tmp_path, expect=130)
-    assert done.stderr == "memfluence: Stopped.\n"
+    stopped = r"memfluence: Stopped(: 0 of 2000 trials are stored in .*; run the same command to go on)?\.\n"
+    assert re.fullmatch(stopped, done.stderr), done.stderr  # soon afterwards, the run may have begun
+
+
+def test_processes_that_joblib_keeps_for_an_estimator_go_with_the_worker(tmp_path: Path) -> None:
+    """Otherwise they are waited for, and what ends that wait is a traceback."""
+    jobs = ["--set", "n_jobs=2", "--set", "n_estimators=2"]
+    line = ["run", DATA, "--learner", "sklearn.ensemble:BaggingClassifier", *jobs, "--trials", "2", "--out", "run"]
+    assert memfluence(*line, "--quiet", cwd=tmp_path).stderr == ""

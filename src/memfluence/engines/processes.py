@@ -277,8 +277,11 @@ def _serve(pipe: Connection, number: int) -> None:
     try:
         _train(pipe, number)
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is on its way
         with suppress(OSError):
             pipe.close()
+        for child in multiprocessing.active_children():  # joblib's would be waited for until they have been idle long
+            child.terminate()
         leave = threading.Timer(_SECONDS_TO_LEAVE, os._exit, (0,))  # Python waits for threads that a learner has left
         leave.daemon = True
         leave.start()
