@@ -204,7 +204,7 @@ def main() -> None:
     import ray
 
     if "ray" in options.engines:
-        ray.init(num_cpus=2, include_dashboard=False, object_store_memory=200 * 2**20, log_to_driver=False)
+        ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=200 * 2**20, log_to_driver=False)
     try:
         rows = measure(options)
     finally:

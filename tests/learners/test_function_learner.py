@@ -199,7 +199,7 @@ def test_a_learner_that_ends_the_program_fails_its_trial_alone() -> None:
 
 
 def test_what_engines_raise_to_stop_is_no_failure() -> None:
-    class Stop(BaseException):
+    class Stop(KeyboardInterrupt):
         pass
 
     def train(x: Any, y: Any, seed: int) -> Any:

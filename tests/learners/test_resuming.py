@@ -52,7 +52,7 @@ class Memory:
         return [fraction for _, fraction, _ in self.saved]
 
 
-class Stopping(BaseException):
+class Stopping(KeyboardInterrupt):
     """As engines stop their workers."""
 
 

@@ -206,7 +206,7 @@ def test_without_inputs_the_page_says_what_to_do(tmp_path: Path) -> None:
     meta = document(write_report(make_run(tmp_path), tmp_path / "out"), "meta")
     assert meta["inputs"] == "none"
     assert "Only numbers are shown, no inputs." in meta["notices"][0]
-    assert "--dataset" in meta["notices"][0]
+    assert "name them with `dataset`" in meta["notices"][0]
     gone = write_report(make_run(tmp_path / "b", name=f"npz:{tmp_path}/gone.npz"), tmp_path / "out")
     assert "gone.npz" in document(gone, "meta")["notices"][0]
 

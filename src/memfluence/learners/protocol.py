@@ -70,7 +70,7 @@ class Resumable(Protocol):
         """The same learner, which uses these checkpoints (None: no checkpoints) and says now and then how far it is.
 
         It saves a checkpoint every `checkpoints.every` seconds. It also saves one when an interrupt or `report` raises
-        something that is no `Exception`, and then lets that pass.
+        a `KeyboardInterrupt`, by which engines stop, and then lets that pass.
         """
         ...
 
