@@ -44,6 +44,9 @@ def do(seed):
         os.chdir("/")
     elif deed == "thread":
         threading.Thread(target=time.sleep, args=(3600,)).start()
+    elif deed == "meet":
+        while len({line.split()[0] for line in open(JOURNAL)}) < 2:  # processes
+            time.sleep(0.01)
     elif deed == "sleep":
         time.sleep(3600)
     elif deed == "stuck":
@@ -143,7 +146,7 @@ def test_a_trial_that_is_stuck_in_c_is_stopped_or_has_failed(tmp_path: Path) -> 
 
 
 def test_two_processes_at_one_run_share_its_trials(tmp_path: Path) -> None:
-    arguments = learner(tmp_path, {}, "--trials", "32")
+    arguments = learner(tmp_path, dict.fromkeys(range(32), "meet"), "--trials", "32")
     both = [start(*arguments, cwd=tmp_path, pause=0.1) for _ in range(2)]
     for process in both:
         _, errors = process.communicate(timeout=PATIENCE)

@@ -1,5 +1,7 @@
 """Handing out groups: what is left of a run, which others may be at as well, and what each worker was given."""
 
+import fcntl
+import os
 import random
 import threading
 import time
@@ -92,14 +94,28 @@ class Queue:
     def take(self, count: int) -> list[Group]:
         """The next groups, up to so many. None: what is left, if anything, others have taken."""
         self._look()
-        running, unknown = self._taken_by_others()
-        taken = self._pick(count, [*running, *unknown]) or self._pick(count, running)
-        if taken and self._note is not None:
-            with suppress(OSError):  # a full or read-only disk: others do not hear of it
-                self._note.parent.mkdir(exist_ok=True)
-                with self._note.open("a") as file:
+        with self._alone():
+            running, unknown = self._taken_by_others()
+            taken = self._pick(count, [*running, *unknown]) or self._pick(count, running)
+            if taken and self._note is not None:
+                with suppress(OSError), self._note.open("a") as file:  # a full disk: others do not hear of it
                     file.writelines(f"{group.number}\n" for group in taken)
         return taken
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """One process of this machine at a time reads the notes and writes its own, so that no two take the same."""
+        held = None
+        with suppress(OSError):  # a read-only disk
+            if self._note is not None:
+                self._note.parent.mkdir(exist_ok=True)
+                held = os.open(self._note.parent, os.O_RDONLY)
+                fcntl.flock(held, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            if held is not None:
+                os.close(held)
 
     def _pick(self, count: int, others: Collection[set[int]]) -> list[Group]:
         """Groups that are not among those of others, which go to the end."""
@@ -137,9 +153,11 @@ class Queue:
         """The groups that each process has taken that runs on this machine, and each of which nothing is known."""
         running: list[set[int]] = []
         unknown: list[set[int]] = []
+        ended = set(self._read)
         for path in self._notes():
             if path == self._note or (runs := is_running(path.name.removesuffix(_HERE))) is False:
                 continue
+            ended.discard(path.name)
             read, taken = self._read.get(path.name, (0, set()))
             with suppress(OSError, ValueError), path.open("rb") as file:
                 file.seek(read)
@@ -148,6 +166,11 @@ class Queue:
                 taken.update(map(int, content.split()))
                 self._read[path.name] = read + len(content), taken
             (running if runs else unknown).append(taken)
+        if ended:  # what it had taken is stored or is to be taken again
+            for name in ended:
+                del self._read[name]
+            self._next_look = 0.0
+            self._look()
         return running, unknown
 
     def _notes(self) -> list[Path]:
