@@ -275,7 +275,7 @@ def _serve(pipe: Connection, number: int) -> None:
     """The life of a worker."""
     _end_with_the_parent()
     try:
-        with suppress(_Stop):  # SIGTERM may come while it tells its parent of an error, which is the reason for it
+        with suppress(_Stop):  # also while it tells its parent of an error
             _train(pipe, number)
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is on its way
@@ -347,8 +347,6 @@ def _train(pipe: Connection, number: int) -> None:
             except _Stop:
                 tell(_STORING)
                 raise
-    except _Stop:
-        return
     except MemfluenceError as error:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # by which the parent answers
         tell(error)

@@ -11,7 +11,7 @@ and correlate with a number without noise by at most its square root. r is the m
 Pearson's correlation, a good approximation for ranks.
 
 Failure cases. Where the halves are too small to give two examples an estimate, or do not agree at all, there is no
-ceiling: NaN. With few trials it is too low (by 0.02 with 20): how many trials left an example out differs from example
+ceiling: NaN. With few trials it is too low (by 0.025 with 20): how many trials left an example out differs from example
 to example, and halving then more than doubles the noise. The C-scores' own noise is not known; it lowers what can be
 reached further. Other networks and other sizes of the training set have other C-scores, which no ceiling knows.
 """
