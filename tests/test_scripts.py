@@ -84,6 +84,12 @@ def batched_mlp(out: Path) -> None:
     assert found["plain_loop"][0]["models"] == 2
 
 
+def counting(out: Path) -> None:
+    run("benchmarks/counting.py", "--scale", 0.01, "--repeats", 1, "--out", out / "found.json")
+    for case in written(out / "found.json")["cases"].values():
+        assert set(case["factor_per_core"]) == {"popcount", "adders", "ours"}
+
+
 def engines(out: Path) -> None:
     files = ("--out", out / "found.json", "--figure", out / "figure.png")
     sizes = ("--nothing", 320, "--trials", 32, "--repeats", 1, "--engines", "local", "ray")
@@ -181,6 +187,7 @@ def simulate_cluster(out: Path) -> None:
 
 RUNS: dict[str, list[Callable[[Path], None]]] = {
     "benchmarks/batched_mlp.py": [batched_mlp],
+    "benchmarks/counting.py": [counting],
     "benchmarks/engines.py": [engines],
     "benchmarks/estimate.py": [estimate, estimate_on_a_device],
     "benchmarks/explorer.py": [explorer],
