@@ -26,3 +26,17 @@ def test_how_large_and_fast_the_explorer_is() -> None:
         f"| {found['reach_end_memorized']} s |",
     ):
         assert words in text
+
+
+def test_how_fast_counting_is() -> None:
+    found = json.loads((ROOT / "benchmarks" / "results" / "counting.json").read_text())
+    mnist, cifar100, digits = (found["cases"][name] for name in ("mnist", "cifar100", "digits"))
+    text = " ".join((ROOT / "README.md").read_text().split())
+    faster = [one["popcount"]["core_seconds"] / one["adders"]["core_seconds"] for one in (mnist, cifar100)]
+    for words in (
+        f"is {mnist['factor_per_core']['ours']:.0f}x (first row) and {cifar100['factor_per_core']['ours']:.0f}x (third)",
+        f"{digits['factor_per_core']['ours']:.1f}x for `digits`",
+        f"commit {found['commit']}",
+        f"are {faster[0]:.1f}x and {faster[1]:.1f}x faster than population counts",
+    ):
+        assert words in text
