@@ -311,12 +311,14 @@ def test_one_sentence_and_nothing_written(case: str, here: Path, capsys: pytest.
 def a_run(here: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     npz()(here)
     file("mine.py", "def learn(x, y, seed):\n    return lambda z: y[:1].repeat(len(z))\n")(here)
-    command = ["run", "npz:data.npz", "--learner", "mine.py:learn", "--trials", "6", "--out", "run", "--quiet"]
-    assert run_command(command, capsys)[0] == 0
+    assert run_command(AGAIN, capsys)[0] == 0
     return here / "run"
 
 
-AGAIN = ["run", "npz:data.npz", "--learner", "mine.py:learn", "--trials", "6", "--out", "run", "--quiet"]
+AGAIN = [
+    *("run", "npz:data.npz", "--learner", "mine.py:learn", "--trials", "6", "--out", "run", "--quiet"),
+    *("--engine", "local"),  # no process of its own to wait for
+]
 
 
 def replaced(option: str, value: str) -> list[str]:

@@ -4,11 +4,15 @@ cluster (`ray`)."""
 from collections.abc import Sequence
 
 from memfluence.engines._ray_cluster import connected, gpus_and_device, no_room, places, told_on_stderr
-from memfluence.engines._signals import interrupted_at, uninterrupted
-from memfluence.engines.environment import THREAD_VARIABLES, one_thread, one_thread_from_the_start
+from memfluence.engines.environment import (
+    THREAD_VARIABLES,
+    interrupted_at,
+    one_thread,
+    one_thread_from_the_start,
+    uninterrupted,
+)
 from memfluence.engines.events import Emit, Event, Note, SegmentWritten, TrialDone, TrialFailed, WorkerLost
-from memfluence.engines.handouts import shared
-from memfluence.engines.local import run_local
+from memfluence.engines.handouts import run_local, shared
 from memfluence.engines.processes import run_processes
 from memfluence.engines.ray import run_ray
 from memfluence.engines.work import Group, Work, groups_of, installed_versions, trials_of

@@ -12,8 +12,7 @@ from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from typing import Any
 
-from memfluence.engines._signals import STOPPING
-from memfluence.engines.environment import outside_of_untrusted
+from memfluence.engines.environment import STOPPING, outside_of_untrusted
 from memfluence.errors import EngineError, InputError
 
 _SECONDS_TO_REACH = 5.0

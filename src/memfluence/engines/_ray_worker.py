@@ -20,8 +20,7 @@ from typing import Any
 
 from memfluence.engines.environment import scripts_as_ever
 from memfluence.engines.events import Event, Note, SegmentWritten
-from memfluence.engines.handouts import Queue
-from memfluence.engines.local import run_local
+from memfluence.engines.handouts import Queue, run_local
 from memfluence.engines.work import Group, Work, installed_versions
 from memfluence.errors import EngineError, LearnerError, MemfluenceError, StoreError
 from memfluence.store import TrialStore

@@ -1,4 +1,7 @@
-"""Handing out groups: what is left of a run, which others may be at as well, and what each worker was given."""
+"""Handing out groups: what is left of a run, which others may be at as well, and what each worker was given.
+
+Engines hand them to their workers. The engine `local` is here, because it takes them itself, one after another.
+"""
 
 import fcntl
 import os
@@ -7,13 +10,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import chdir, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from memfluence.engines._signals import time_is_over
+from memfluence.engines.environment import interrupted_at, noticed_interrupt, one_thread, safe_joblib, time_is_over
 from memfluence.engines.events import Emit, Event, Note, SegmentWritten, StoredElsewhere, TrialDone, TrialFailed
-from memfluence.engines.work import Group, Work
+from memfluence.engines.work import Group, GroupRunner, Work
 from memfluence.errors import MemfluenceError
 from memfluence.learners import EstimatorLearner, FunctionLearner, Learner
 from memfluence.store import DamagedSegmentError, TrialStore, is_running, this_process
@@ -23,6 +26,10 @@ _SECONDS_BETWEEN_LOOKS = 1.0  # at what others have stored
 _SHARE_OF_LOOKS = 0.02  # of the time, where looking takes long
 _TICK = 0.2  # seconds
 _ABANDONED = 86400.0  # seconds after which the note goes of a process of which nothing is known
+_DEADLY = (
+    "two processes have ended while they trained it, so it may be what ended them; a worker process"
+    " (engine='processes') would end alone"
+)
 _HERE = "-here"  # ends the name of the note of a process that may end with the code that it trains
 
 
@@ -306,3 +313,30 @@ def gone_on(work: Work, trials: set[int], lost_at: dict[int, float]) -> set[int]
     }
     lost_at |= further
     return set(further)
+
+
+# ---- the engine `local`
+
+
+def run_local(work: Work, queue: Queue, emit: Emit, *, deadline: float | None = None) -> None:
+    """Run all groups in this process. Whatever ends it early, an interrupt too, what is complete is stored first."""
+    safe_joblib()
+    with (
+        one_thread(),
+        chdir("."),  # whatever the learner does, the caller is in the same directory afterwards
+        interrupted_at(deadline),
+        noticed_interrupt() as interrupted,
+        GroupRunner(work, emit) as runner,
+    ):
+        for group in queue.deadly:
+            runner.fail(group.wanted, _DEADLY)
+        while queue:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise time_is_over()
+            if groups := queue.take(1):
+                runner.run(groups[0])
+            else:
+                runner.flush()
+                queue.wait(deadline)
+            if interrupted():  # and the learner swallowed it
+                raise KeyboardInterrupt

@@ -23,13 +23,16 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from memfluence.engines._signals import STOPPING, blocked, time_is_over, uninterrupted
 from memfluence.engines.environment import (
+    STOPPING,
+    blocked,
     one_thread,
     safe_children,
     safe_joblib,
     scripts_as_ever,
     single_threaded_children,
+    time_is_over,
+    uninterrupted,
 )
 from memfluence.engines.events import Emit, Event, Note, TrialDone, TrialFailed, WorkerLost
 from memfluence.engines.handouts import Ledger, Queue, gone_on, next_handout

@@ -17,8 +17,7 @@ from typing import Any, cast
 from memfluence.datasets import Dataset
 from memfluence.engines._ray_cluster import connected, gpus_and_device, no_room, places, told_on_stderr
 from memfluence.engines._ray_worker import Mailbox, Parcel, Report, run_groups
-from memfluence.engines._signals import time_is_over, uninterrupted
-from memfluence.engines.environment import SAFE_PATH, THREAD_VARIABLES
+from memfluence.engines.environment import SAFE_PATH, THREAD_VARIABLES, time_is_over, uninterrupted
 from memfluence.engines.events import Emit, Event, Note, TrialFailed, WorkerLost
 from memfluence.engines.handouts import Ledger, Queue, gone_on, next_handout
 from memfluence.engines.work import Group, Work, groups_of

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from memfluence.datasets import Dataset
 from memfluence.designs import Design
-from memfluence.engines._signals import uninterrupted
+from memfluence.engines.environment import uninterrupted
 from memfluence.engines.events import Emit, Note, SegmentWritten, TrialDone, TrialFailed
 from memfluence.errors import MemfluenceError
 from memfluence.learners import Learner, Resumable
