@@ -1,11 +1,16 @@
-"""Running the command line as a user does, in processes of its own."""
+"""Running the command line as a user does, in processes of its own, or in this one where that shows the same."""
 
 import os
 import signal
 import subprocess
 import sys
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
+import pytest
+
+from memfluence.cli import main
 from memfluence.runs import open_run
 from memfluence.runs.values import memorization_table
 
@@ -38,6 +43,16 @@ def memfluence(*arguments: str, cwd: Path, expect: int | None = 0) -> subprocess
     done = subprocess.run(command(*arguments), cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
     if expect is not None:
         assert done.returncode == expect, (arguments, done.returncode, done.stdout, done.stderr)
+    return done
+
+
+def in_this_process(*arguments: str, cwd: Path, expect: int = 0) -> subprocess.CompletedProcess[str]:
+    """Where a process of its own shows nothing more: starting one, and a worker, takes longer than small trials."""
+    said, errors = StringIO(), StringIO()
+    with chdir(cwd), redirect_stdout(said), redirect_stderr(errors), pytest.raises(SystemExit) as stop:
+        main(arguments)
+    done = subprocess.CompletedProcess(arguments, int(stop.value.code or 0), said.getvalue(), errors.getvalue())
+    assert done.returncode == expect, done
     return done
 
 

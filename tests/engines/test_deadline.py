@@ -15,7 +15,7 @@ from memfluence.store import TrialStore
 from memfluence.training.campaign import prepare
 from memfluence.training.options import RunOptions
 
-ENGINES = [("local", None), ("processes", 2)]
+ENGINES = [("local", None, 3.0), ("processes", 2, 8.0)]  # and seconds that it takes to begin, at the most
 
 
 def prepared(data: str, learner: Path, out: Path, trials: int) -> tuple[TrialStore, Work]:
@@ -28,30 +28,32 @@ def prepared(data: str, learner: Path, out: Path, trials: int) -> tuple[TrialSto
     return store, Work(dataset, campaign.learner, campaign.design, store.path, info.identity, size, record, "cpu", 3600)
 
 
-@pytest.mark.parametrize(("engine", "workers"), ENGINES)
+@pytest.mark.parametrize(("engine", "workers", "seconds"), ENGINES)
 def test_a_long_trial_that_says_nothing_is_stopped_and_the_others_are_stored(
-    engine: str, workers: int | None, tmp_path: Path
+    engine: str, workers: int | None, seconds: float, tmp_path: Path
 ) -> None:
     (tmp_path / "learn.py").write_text(LEARNER.replace("float(", "3600 * (len(COUNT.append(0) or COUNT) > 5) + float("))
     with (tmp_path / "learn.py").open("a") as file:
         file.write("\nCOUNT = []\n")
     store, work = prepared(DATA, tmp_path / "learn.py", tmp_path / "run", 60)
     events: list[Event] = []
+    until = time.monotonic() + seconds
     with pytest.raises(DeadlineReached, match="run the same command"):
-        execute(engine, work, groups_of(range(60), 1), events.append, workers=workers, deadline=time.monotonic() + 6)
+        execute(engine, work, groups_of(range(60), 1), events.append, workers=workers, deadline=until)
     stored = store.scan().numbers.tolist()
     assert stored == sorted(event.trial for event in events if isinstance(event, TrialDone))
     assert len(stored) <= 5 * (workers or 1)
     assert store.failures() == {}
 
 
-@pytest.mark.parametrize(("engine", "workers"), ENGINES)
-def test_a_trial_that_is_part_way_is_kept(engine: str, workers: int | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("engine", "workers", "seconds"), ENGINES)
+def test_a_trial_that_is_part_way_is_kept(engine: str, workers: int | None, seconds: float, tmp_path: Path) -> None:
     test_long_trials.write_data_and_learner(tmp_path)
     (tmp_path / "network.py").write_text(test_long_trials.LEARNER.replace("epochs=200", "epochs=20000"))
     store, work = prepared(f"npz:{tmp_path}/pictures.npz", tmp_path / "network.py", tmp_path / "run", 1)
+    until = time.monotonic() + seconds + 2
     with pytest.raises(DeadlineReached):
-        execute(engine, work, groups_of([0], 1), lambda event: None, workers=workers, deadline=time.monotonic() + 10)
+        execute(engine, work, groups_of([0], 1), lambda event: None, workers=workers, deadline=until)
     (kept,) = store.checkpoints().part_way(())
     assert 0 < kept.fraction < 1
 

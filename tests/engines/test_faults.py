@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from engines.commands import DATA, LEARNER, memfluence, scores_of, start
+from engines.commands import DATA, LEARNER, in_this_process, memfluence, scores_of, start
+from memfluence.runs import open_run
 from memfluence.seeding import integer_seed
 
 FUNCTION = ["run", DATA, "--learner", "learner.py:learn", "--trials", "150", "--seed", "4"]
+HERE = ["--engine", "local"]
 SLOW_ENOUGH = ["--set", "epochs=800", "--set", "hidden=16"]  # about five seconds in all
 BATCHED = ["run", DATA, "--learner", "mlp", "--trials", "640", "--seed", "4", *SLOW_ENOUGH]
 
@@ -25,8 +27,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with the learner and the undisturbed runs `function` and `batched`."""
     directory = tmp_path_factory.mktemp("faults")
     (directory / "learner.py").write_text(LEARNER)
-    memfluence(*FUNCTION, "--out", "function", cwd=directory)
-    memfluence(*BATCHED, "--out", "batched", cwd=directory)
+    in_this_process(*FUNCTION, *HERE, "--out", "function", cwd=directory)
+    in_this_process(*BATCHED, "--out", "batched", cwd=directory)
     return directory
 
 
@@ -60,7 +62,7 @@ def test_killed_at_random_moments(
             assert process.poll() is None, "it must be killed in the middle to show anything"
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-    memfluence(*arguments, "--out", out, "--workers", workers, cwd=here)
+    in_this_process(*arguments, *HERE, "--out", out, cwd=here)
     assert scores_of(out, here) == undisturbed[name]
 
 
@@ -84,10 +86,11 @@ def test_three_shards_side_by_side(here: Path, undisturbed: dict[str, bytes], na
     assert scores_of(out, here) == undisturbed[name]
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("sent", "workers"), [(signal.SIGINT, "1"), (signal.SIGINT, "2"), (signal.SIGTERM, "2"), (signal.SIGHUP, "1")]
+)
 def test_ctrl_c_loses_nothing_that_was_complete(
-    here: Path, undisturbed: dict[str, bytes], workers: str, sent: signal.Signals
+    here: Path, undisturbed: dict[str, bytes], sent: signal.Signals, workers: str
 ) -> None:
     out = f"interrupted-{workers}-{sent.name}"
     process = start(*FUNCTION, "--out", out, "--workers", workers, cwd=here, pause=0.1)
@@ -103,15 +106,15 @@ def test_ctrl_c_loses_nothing_that_was_complete(
     stored = int(errors.partition("Stopped: ")[2].partition(" of 150")[0])
     assert 0 < stored < 150
     assert list((here / out / "trials").glob(".partial-*")) == []
-    memfluence(*FUNCTION, "--out", out, "--workers", workers, cwd=here)
+    in_this_process(*FUNCTION, *HERE, "--out", out, cwd=here)
     assert scores_of(out, here) == undisturbed["function"]
 
 
-def test_more_trials_later_are_the_trials_of_a_longer_run(here: Path, undisturbed: dict[str, bytes]) -> None:
-    shorter = [*BATCHED[:4], "--trials", "70", *BATCHED[6:]]  # not a multiple of the group size
-    memfluence(*shorter, "--out", "grown", cwd=here)
-    memfluence(*BATCHED, "--out", "grown", cwd=here)
-    assert scores_of("grown", here) == undisturbed["batched"]
+def test_more_trials_later_are_the_trials_of_a_longer_run(here: Path) -> None:
+    run = [*BATCHED[:4], "--seed", "4", "--set", "epochs=10"]
+    for out, trials in (("whole", "160"), ("grown", "70"), ("grown", "160")):  # 70 is not a multiple of the group size
+        in_this_process(*run, "--trials", trials, "--out", out, cwd=here)
+    assert scores_of("grown", here) == scores_of("whole", here)
 
 
 UNLUCKY = [trial for trial in range(60) if integer_seed(4, "learner", trial) % 23 == 0]
@@ -126,18 +129,18 @@ def variant(here: Path, name: str, line: str) -> list[str]:
 def test_a_worker_that_dies_costs_the_trial_that_killed_it(here: Path) -> None:
     arguments = variant(here, "deadly", "if seed % 23 == 0 and not os.path.exists('spared'): os.kill(os.getpid(), 9)")
     arguments += ["--workers", "3"]
-    done = memfluence(*arguments, cwd=here, expect=1)
+    done = in_this_process(*arguments, cwd=here, expect=1)
     assert "was killed by signal 9" in done.stderr
-    status = json.loads(memfluence("status", "deadly", "--json", cwd=here).stdout)
+    status = open_run(here / "deadly").status()
     assert [failure["trial"] for failure in status["failures"]] == UNLUCKY
     assert status["trials"] == 60 - len(UNLUCKY)
     (here / "spared").touch()
-    memfluence(*arguments, "--retry-failed", cwd=here)
+    in_this_process(*arguments, "--retry-failed", cwd=here)
 
 
 def test_a_learner_that_exits_fails_its_trial_alone(here: Path) -> None:
     arguments = variant(here, "exits", "if seed % 23 == 0: raise SystemExit(0)")
-    done = memfluence(*arguments, cwd=here, expect=1)
+    done = in_this_process(*arguments, cwd=here, expect=1)
     assert f"{len(UNLUCKY)} trial(s) failed" in done.stderr
     assert "SystemExit" in done.stderr
 
@@ -167,7 +170,7 @@ def test_an_impatient_second_ctrl_c_loses_nothing(here: Path, workers: str) -> N
         time.sleep(0.01)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130, errors
-    status = json.loads(memfluence("status", f"impatient-{workers}", "--json", cwd=here).stdout)
+    status = open_run(here / f"impatient-{workers}").status()
     assert status["segments"] >= 2 * int(workers) - 1  # what came after the first segment was stored too
     assert f"Stopped: {status['trials']} of 150" in errors
 
@@ -199,12 +202,12 @@ def test_what_a_learner_prints_is_not_in_the_json(here: Path) -> None:
 
 
 def test_a_torn_segment_is_named_set_aside_and_run_again(here: Path, undisturbed: dict[str, bytes]) -> None:
-    shutil.copytree(here / "batched", here / "torn")
+    shutil.copytree(here / "function", here / "torn")
     segment = next((here / "torn" / "trials").glob("*.parquet"))
     segment.write_bytes(segment.read_bytes()[:-20])
-    reading = memfluence("scores", "torn", cwd=here, expect=None)
+    reading = in_this_process("scores", "torn", cwd=here, expect=2)  # there is no other segment
     assert segment.name in reading.stderr
-    done = memfluence(*BATCHED, "--out", "torn", cwd=here)
+    done = in_this_process(*FUNCTION, *HERE, "--out", "torn", cwd=here)
     assert segment.name in done.stderr
     assert [path.name for path in (here / "torn" / "damaged").iterdir()] == [segment.name]
-    assert scores_of("torn", here) == undisturbed["batched"]
+    assert scores_of("torn", here) == undisturbed["function"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import memfluence as mf
-from engines.commands import memfluence, scores_of, start
+from engines.commands import in_this_process, scores_of, start
 
 # Network on pictures, slow enough to be caught in the middle: a trial is 400 steps and takes some seconds.
 LEARNER = """
@@ -21,6 +21,7 @@ network = Network("net", "resnet9", Recipe(epochs=200, batch=9, rate=0.01, crop_
 """
 RUN = ["run", "npz:pictures.npz", "--learner", "learner.py:network", "--trials", "2", "--device", "cpu"]
 OFTEN = ["--checkpoint-every", "0.2"]
+HERE = ["--engine", "local"]
 
 
 def write_data_and_learner(directory: Path) -> None:
@@ -37,7 +38,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with data, the learner and the undisturbed run `whole`, which was made without checkpoints."""
     directory = tmp_path_factory.mktemp("long")
     write_data_and_learner(directory)
-    memfluence(*RUN, "--checkpoint-every", "0", "--out", "whole", cwd=directory)
+    in_this_process(*RUN, *HERE, "--checkpoint-every", "0", "--out", "whole", cwd=directory)
     assert not (directory / "whole" / "checkpoints").exists()
     return directory
 
@@ -81,7 +82,7 @@ def test_killed_in_the_middle_of_a_trial(here: Path, undisturbed: bytes, workers
     kept = fractions(here, out)
     assert kept
     assert all(0 < fraction < 1 for fraction in kept.values())
-    done = memfluence(*RUN, "--out", out, "--workers", workers, cwd=here)
+    done = in_this_process(*RUN, *HERE, "--out", out, cwd=here)
     for trial, fraction in kept.items():
         assert f"trial {trial} goes on from {fraction:.0%}" in done.stderr
     assert checkpoints(here / out) == []
@@ -100,7 +101,7 @@ def test_killed_again_and_again_in_shards(here: Path, undisturbed: bytes) -> Non
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         assert fractions(here, "sharded")[trial] > before[trial]
-        done = memfluence(*RUN, "--out", "sharded", *part, cwd=here)
+        done = in_this_process(*RUN, *HERE, "--out", "sharded", *part, cwd=here)
         assert f"trial {trial} goes on from" in done.stderr
     assert checkpoints(here / "sharded") == []
     assert scores_of("sharded", here) == undisturbed
@@ -129,9 +130,10 @@ def test_an_interrupt_keeps_the_trial_where_it_is(
     assert before[trial] < kept[trial] <= 1
     assert f"trial {trial} is kept at {kept[trial]:.0%}" in errors
     assert (
-        f"part-way  trial {trial} is at {kept[trial]:.0%}, checkpointed" in memfluence("status", out, cwd=here).stdout
+        f"part-way  trial {trial} is at {kept[trial]:.0%}, checkpointed"
+        in in_this_process("status", out, cwd=here).stdout
     )
-    done = memfluence(*RUN, "--out", out, "--workers", workers, cwd=here)
+    done = in_this_process(*RUN, *HERE, "--out", out, cwd=here)
     assert f"trial {trial} goes on from {kept[trial]:.0%}" in done.stderr
     assert checkpoints(here / out) == []
     assert scores_of(out, here) == undisturbed
@@ -142,7 +144,7 @@ def test_a_torn_checkpoint_is_passed_over_with_a_note(here: Path, undisturbed: b
     killed(here, "torn")
     (path,) = checkpoints(here / "torn")
     path.write_bytes(path.read_bytes()[:-1000])
-    done = memfluence(*RUN, "--out", "torn", cwd=here)
+    done = in_this_process(*RUN, *HERE, "--out", "torn", cwd=here)
     assert "The checkpoint of trial 0 is not used, because it is damaged; the trial starts over." in done.stderr
     assert "goes on from" not in done.stderr
     assert scores_of("torn", here) == undisturbed
@@ -157,7 +159,9 @@ def test_a_trial_whose_worker_is_killed_goes_on_from_its_checkpoint(here: Path, 
             os.kill(child, signal.SIGKILL)
     _, errors = process.communicate()
     assert f"trial {trial} goes on from" in errors
-    done = memfluence(*RUN, "--out", "worker", "--retry-failed", cwd=here)  # the other may have had no checkpoint yet
+    done = in_this_process(
+        *RUN, *HERE, "--out", "worker", "--retry-failed", cwd=here
+    )  # the other may have had no checkpoint yet
     assert done.returncode == 0
     assert scores_of("worker", here) == undisturbed
 
@@ -186,17 +190,29 @@ class Deadly(nn.Module):
 
 def test_a_trial_that_kills_its_workers_at_one_step_fails_in_the_end(here: Path) -> None:
     (here / "deadly.py").write_text(DEADLY)
-    settings = ["--set", "epochs=30", "--set", "batch=9", "--trials", "1", "--device", "cpu", "--engine", "processes"]
-    run = ["run", "npz:pictures.npz", "--learner", "deadly.py:Deadly@mnist", *settings, "--checkpoint-every", "0.2"]
-    done = memfluence(*run, "--out", "deadly", cwd=here, expect=1)
+    settings = [
+        "--set",
+        "epochs=15",
+        "--set",
+        "batch=9",
+        "--trials",
+        "1",
+        "--device",
+        "cpu",
+        "--checkpoint-every",
+        "0.2",
+    ]
+    run = ["run", "npz:pictures.npz", "--learner", "deadly.py:Deadly@mnist", *settings]
+    done = in_this_process(*run, "--out", "deadly", cwd=here, expect=1)
     assert "trial 0 goes on from" in done.stderr
     assert "1 trial(s) failed (trial 0: worker process 0 was killed by signal 9" in done.stderr
     assert "Next" not in done.stdout
-    assert "ago; failed since, --retry-failed goes on from there" in memfluence("status", "deadly", cwd=here).stdout
+    status = in_this_process("status", "deadly", cwd=here).stdout
+    assert "ago; failed since, --retry-failed goes on from there" in status
     (here / "mended").touch()
-    done = memfluence(*run, "--out", "deadly", "--retry-failed", cwd=here)
+    done = in_this_process(*run, *HERE, "--out", "deadly", "--retry-failed", cwd=here)
     assert "trial 0 goes on from" in done.stderr
-    memfluence(*run, "--out", "well", cwd=here)
+    in_this_process(*run, *HERE, "--out", "well", cwd=here)
     assert scores_of("deadly", here) == scores_of("well", here)
 
 
@@ -205,17 +221,17 @@ def test_stale_checkpoints_are_cleaned_up(here: Path, undisturbed: bytes) -> Non
     killed(here, "stale")
     left = checkpoints(here / "stale")[0]
     content = left.read_bytes()
-    memfluence(*RUN, "--out", "stale", cwd=here)
+    in_this_process(*RUN, *HERE, "--out", "stale", cwd=here)
     left.write_bytes(content)
     assert fractions(here, "stale") == {}
     assert scores_of("stale", here) == undisturbed
-    memfluence(*RUN, "--out", "stale", cwd=here)
+    in_this_process(*RUN, *HERE, "--out", "stale", cwd=here)
     assert checkpoints(here / "stale") == []
 
 
 def test_the_interval_is_no_part_of_the_run(here: Path) -> None:
     for given in ("-1", "nan", "often"):
-        done = memfluence(*RUN, "--checkpoint-every", given, "--out", "whole", cwd=here, expect=2)
+        done = in_this_process(*RUN, "--checkpoint-every", given, "--out", "whole", cwd=here, expect=2)
         assert "checkpoint" in done.stderr
-    memfluence(*RUN, "--checkpoint-every", "7.5", "--out", "whole", cwd=here)
+    in_this_process(*RUN, "--checkpoint-every", "7.5", "--out", "whole", cwd=here)
     assert "checkpoint" not in (here / "whole" / "run.json").read_text()

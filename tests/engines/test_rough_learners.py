@@ -1,6 +1,5 @@
 """Learners that hang, crash, fork and close what is not theirs: what was finished is stored, the rest is said."""
 
-import json
 import re
 import signal
 import subprocess
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from engines.commands import DATA, LEARNER, memfluence, start
+from memfluence.runs import open_run
 
 PATIENCE = 90  # seconds until a test that waits for ever has failed
 SEED = 4
@@ -70,8 +70,7 @@ def begun(here: Path) -> list[tuple[int, int]]:
 
 
 def status(here: Path, out: str = "run") -> dict[str, object]:
-    found: dict[str, object] = json.loads(memfluence("status", out, "--json", cwd=here).stdout)
-    return found
+    return open_run(here / out).status()
 
 
 def wait_until_begun(here: Path, trial: int, process: subprocess.Popen[str]) -> None:

@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -132,11 +133,18 @@ def _missing(rows: list[dict[str, Any]], missing: Mapping[str, str]) -> list[str
 
 def _copied(figure: Path, report: Path, part: str) -> str:
     """A copy of a figure beside the report, small enough for a repository; gives its place in the report."""
+    write_whole(report.parent / report.stem / f"{part}.png", _small_enough(figure.read_bytes()))
+    return f"{report.stem}/{part}.png"
+
+
+@lru_cache(maxsize=32)  # the report is written again after each part, and most figures are those of before
+def _small_enough(picture: bytes) -> bytes:
+    """The picture, or a smaller one of it with fewer colours."""
     from PIL import Image
 
-    content = figure.read_bytes()
-    for scale in (1.0, 0.8, 0.6, 0.4) if len(content) > MOST_BYTES else ():
-        with Image.open(BytesIO(figure.read_bytes())) as image:
+    content = picture
+    for scale in (1.0, 0.8, 0.6, 0.4) if len(picture) > MOST_BYTES else ():
+        with Image.open(BytesIO(picture)) as image:
             size = [round(scale * side) for side in image.size]
             smaller = image.convert("RGB").resize((size[0], size[1]), Image.Resampling.LANCZOS)
         stream = BytesIO()  # a palette that covers all colours, however few pixels have them
@@ -145,8 +153,7 @@ def _copied(figure: Path, report: Path, part: str) -> str:
         content = stream.getvalue()
         if len(content) <= MOST_BYTES:
             break
-    write_whole(report.parent / report.stem / f"{part}.png", content)
-    return f"{report.stem}/{part}.png"
+    return content
 
 
 PERCENT = {"accuracy", "accuracy_without", "accuracy_whole", "test_accuracy", "contribution", "share", "test_share"}
