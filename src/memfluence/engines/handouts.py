@@ -28,7 +28,7 @@ _TICK = 0.2  # seconds
 _ABANDONED = 86400.0  # seconds after which the note goes of a process of which nothing is known
 _DEADLY = (
     "two processes have ended while they trained it, so it may be what ended them; a worker process"
-    " (engine='processes') would end alone"
+    " (`engine='processes'`) would end alone"
 )
 _HERE = "-here"  # ends the name of the note of a process that may end with the code that it trains
 

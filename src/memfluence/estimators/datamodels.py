@@ -17,8 +17,8 @@ error is 1 / sqrt(trials - 1) for a model that predicts nothing, less for a good
 
 Failure cases. The correlation is NaN where outcomes or predictions do not vary over the held-out trials (an example
 that every model gets right has no datamodel). The lasso shrinks: weights are smaller than influences, and their errors
-are not known; take influence for those. Right and wrong is a poor outcome to fit a line to; margins (`--record
-margin`) are a good one. Trials that share a mask go to the same side of every split.
+are not known; take influence for those. Right and wrong is a poor outcome to fit a line to; margins (`record="margin"`)
+are a good one. Trials that share a mask go to the same side of every split.
 """
 
 from dataclasses import dataclass

@@ -209,7 +209,7 @@ def _check_joins(
 ) -> RunInfo:
     """Refuse files that are not about the run; otherwise the run's own description, which stays.
 
-    Only files that are `described` (those of `export --trials`) say of which kinds their trials are, and which classes
+    Only files that are `described` (those of `export_trials`) say of which kinds their trials are, and which classes
     there are that no example has.
     """
     there = existing.info

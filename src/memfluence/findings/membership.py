@@ -32,7 +32,7 @@ The separation d = (m_in - m_out) / s, with s**2 the mean of v_in and v_out, has
 v_out/b) / s**2, and where the variances are the example's own d**2 (v_in**2/(a - 1) + v_out**2/(b - 1)) / (8 s**4) more
 (the delta method for Gaussians).
 
-Failure cases. It needs `--record logit`. The attack knows the training data's distribution as well as can be (the
+Failure cases. It needs `record="logit"`. The attack knows the training data's distribution as well as can be (the
 shadow models come from the very same examples), so it is an upper estimate of what an outsider can do by this method;
 other attacks may do better. Log-odds that are far from Gaussian (a forest's votes) make the ratio wrong, though the
 rates stay honest, because they are measured on target models. An example with too few shadow models has no score.

@@ -2,7 +2,7 @@
 
 Definition. A wrong label cannot be told from the other examples, so a model that left the example out gets it "wrong",
 and one that kept it gets it right only by memorizing it: accuracy_out near 0, accuracy_in near 1. Where predictions
-were recorded (`--record prediction`), held-out models also say what they see instead. An example whose label is right
+were recorded (`record="prediction"`), held-out models also say what they see instead. An example whose label is right
 but which is rare or ambiguous is held-out wrong, too; what sets a mislabel apart is that held-out models agree on
 *one* other label. That label is the `suggestion`, and `agreement` the share of held-out models that give it.
 

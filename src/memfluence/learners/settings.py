@@ -1,4 +1,4 @@
-"""Settings given as text (`--set epochs=30`) for learners that are dataclasses or scikit-learn estimators."""
+"""Settings given as text, such as `epochs=30`, for learners that are dataclasses or scikit-learn estimators."""
 
 import ast
 import dataclasses
