@@ -192,7 +192,7 @@ def test_a_trial_that_kills_its_workers_at_one_step_fails_in_the_end(here: Path)
     (here / "deadly.py").write_text(DEADLY)
     settings = [
         "--set",
-        "epochs=15",
+        "epochs=25",
         "--set",
         "batch=9",
         "--trials",

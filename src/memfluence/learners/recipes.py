@@ -1,8 +1,7 @@
 """Recipes: how a network is trained, as data. And learners by name, an architecture with a recipe: `resnet50@paper`.
 
 The recipes named after a dataset are those of the appendix of Feldman & Zhang (2020), "Details of the Experimental
-Setup". What it leaves unsaid is marked "our choice" beside the number. `override` changes
-one, `settings={"epochs": 30}`.
+Setup". What it leaves unsaid is marked "our choice" beside the number. `override` changes one.
 
 The steps that follow from a recipe: their number and size, the learning rate of each, and which examples a trial sees
 in it. Of T steps, step k (from 0) has the rate
