@@ -17,6 +17,7 @@ from memfluence.learners import described, resolve
         ("mlp", {}),
         ("mlp", {"hidden": "64,32", "rate": "0.05"}),
         ("mlp", {"clip": "1.5", "noise": "0.5"}),
+        ("mlp", {"weight_decay": "0.01", "prune": "0.5"}),
         ("mlp@mnist", {"epochs": "2"}),
         ("resnet9@fast", {"width": "16", "epochs": "3"}),
         ("resnet50@imagenet", {"milestones": "10,20"}),

@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse
 import torch
 from learner_worlds import EVERYTHING, arrays, clouds, in_batches, outcomes, random_trials, results, same_bits, trial_of
+from torch.nn.utils import prune
 
 from memfluence.datasets import Dataset, from_arrays, load
 from memfluence.errors import LearnerError
@@ -47,13 +48,18 @@ def twin_scores(settings: MLP, dataset: Dataset, trial: Trial) -> np.ndarray:
                 parameter.copy_(torch.from_numpy((2 * drawn - 1) / np.float32(np.sqrt(n_in))))
         layers += [linear, torch.nn.ReLU()]
     model = torch.nn.Sequential(*layers[:-1])
-    optimizer = torch.optim.SGD(model.parameters(), lr=settings.rate, momentum=settings.momentum)
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=settings.rate, momentum=settings.momentum, weight_decay=settings.weight_decay
+    )
     for _ in range(settings.epochs):
         rows = torch.from_numpy(order.permutation(trial.kept))
         for batch in in_batches(rows, settings.batch):
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(x[batch]), y[batch]).backward()
             optimizer.step()
+    if settings.prune:
+        linears = [layer for layer in model if isinstance(layer, torch.nn.Linear)]
+        prune.global_unstructured([(one, "weight") for one in linears], prune.L1Unstructured, amount=settings.prune)
     with torch.no_grad():
         scores: np.ndarray = model(x).numpy()
     return scores
@@ -82,6 +88,16 @@ def test_equals_plain_torch(hidden: tuple[int, ...], value_range: tuple[float, f
     found = batched_scores(settings, data, trials)
     for trial in trials:
         np.testing.assert_allclose(found[trial.number], twin_scores(settings, data, trial), **TOLERANCE)
+
+
+@pytest.mark.parametrize("limit", [{"weight_decay": 0.03}, {"prune": 0.6}, {"weight_decay": 0.01, "prune": 0.3}])
+@pytest.mark.parametrize("sizes", [[28, 28, 28], [33, 25, 17, 9]])
+def test_weight_decay_and_pruning_are_those_of_torch(limit: dict[str, float], sizes: list[int]) -> None:
+    settings, data, trials = MLP(hidden=(12, 9), epochs=8, batch=8, **limit), clouds(), random_trials(sizes)
+    found, free = (batched_scores(one, data, trials) for one in (settings, MLP(hidden=(12, 9), epochs=8, batch=8)))
+    for trial in trials:
+        np.testing.assert_allclose(found[trial.number], twin_scores(settings, data, trial), **TOLERANCE)
+        assert np.abs(found[trial.number] - free[trial.number]).max() > 0.1
 
 
 @pytest.mark.parametrize(
@@ -280,6 +296,8 @@ def test_refuses_a_sparse_matrix_too_large_to_expand() -> None:
         ({"rate": 0.0}, "'rate' of mlp must be a number above 0; got 0.0"),
         ({"rate": float("nan")}, "'rate'.*got nan"),
         ({"momentum": 1.0}, "'momentum' of mlp must be a number in \\[0, 1\\); got 1.0"),
+        ({"weight_decay": -1.0}, "'weight_decay' of mlp must be a number of at least 0; got -1.0"),
+        ({"prune": 1.0}, "'prune' of mlp must be a number in \\[0, 1\\); got 1.0"),
     ],
 )
 def test_refuses_settings_out_of_range(settings: dict[str, Any], message: str) -> None:
@@ -300,7 +318,8 @@ def test_settings_that_came_later_do_not_change_who_it_is() -> None:
     """A run of an mlp without clipping goes on, and its trials are joined with those of older versions."""
     known = {"hidden": [128], "epochs": 30, "batch": 64, "rate": 0.1, "momentum": 0.9, "precision": "auto"}
     assert MLP().describe() == {"name": "mlp", "settings": known}
-    assert MLP(clip=2.0).describe() == {"name": "mlp", "settings": known | {"clip": 2.0}}
+    for later in ({"clip": 2.0}, {"weight_decay": 0.01}, {"prune": 0.5}):
+        assert MLP(**later).describe() == {"name": "mlp", "settings": known | later}
 
 
 def test_trains_with_one_thread_and_gives_the_others_back() -> None:

@@ -31,9 +31,10 @@ class MLP:
     example that it leaves out.
 
     With `clip` the gradient of the loss on each example is clipped, and with `noise` the sum over a batch gets noise,
-    as in DP-SGD (Abadi et al. 2016); momentum goes on with what comes out, and there is no weight decay. This limits
-    what a model can memorize. It guarantees no privacy: no privacy budget is accounted for, batches are not drawn as
-    that would need, and a model may scale its inputs by its own examples.
+    as in DP-SGD (Abadi et al. 2016); momentum and weight decay go on with what comes out. This limits what a model can
+    memorize. It guarantees no privacy: no privacy budget is accounted for, batches are not drawn as that would need,
+    and a model may scale its inputs by its own examples. With `prune` a trained model loses its smallest weights and
+    is not trained any further.
 
     Each model draws its initialisation, its batch order and its noise from streams of its own trial. So it is the same
     model, up to rounding, whatever the other models of its group are; and with the same `models_at_once` it has the
@@ -52,6 +53,8 @@ class MLP:
     precision: str = "auto"
     clip: float = 0.0  # 0: off; the largest L2 norm of one example's gradient, over all parameters of a model
     noise: float = 0.0  # 0: off; on the sum of a batch's clipped gradients, with the standard deviation noise * clip
+    weight_decay: float = 0.0  # 0: off; added to the gradient as weight_decay * parameter, as in torch.optim.SGD
+    prune: float = 0.0  # 0: off; the share of all weights of a model, those nearest to 0, that becomes 0 in the end
     _captured: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -66,17 +69,20 @@ class MLP:
         require(self, "precision", self.precision in ("auto", "float32", "bfloat16"), "auto, float32 or bfloat16")
         require(self, "rate", is_real(self.rate) and 0 < self.rate < math.inf, "a number above 0")
         require(self, "momentum", is_real(self.momentum) and 0 <= self.momentum < 1, "a number in [0, 1)")
-        for setting in ("clip", "noise"):
+        for setting in ("clip", "noise", "weight_decay"):
             value = getattr(self, setting)
             require(self, setting, is_real(value) and 0 <= value < math.inf, "a number of at least 0")
+        require(self, "prune", is_real(self.prune) and 0 <= self.prune < 1, "a number in [0, 1)")
         require(self, "noise", not self.noise or self.clip > 0, "0 without clip, which it is a multiple of")
 
     def describe(self) -> dict[str, Any]:
         """The settings that change outcomes; `models_at_once` changes rounding alone, and the run fixes it.
 
-        Settings added later (`clip`, `noise`) are part of it only when they are on, so that older runs can be resumed.
+        Settings added later (`clip` and what follows) are part of it only when they are on, so that older runs can be
+        resumed.
         """
-        left_out = {"models_at_once", *(name for name in ("clip", "noise") if not getattr(self, name))}
+        later = ("clip", "noise", "weight_decay", "prune")
+        left_out = {"models_at_once", *(name for name in later if not getattr(self, name))}
         settings = {one.name: getattr(self, one.name) for one in fields(self) if one.init and one.name not in left_out}
         return {"name": self.name, "settings": settings | {"hidden": list(self.hidden)}}
 
@@ -118,10 +124,12 @@ class MLP:
         yield from results
 
     def _can_be_captured(self, dataset: Dataset, trials: Sequence[Trial], device: "torch.device") -> bool:
-        """Whether the group suits the GPU's fast path: bfloat16, one scale for all, one subset size, no clipping."""
+        """Whether the group suits the GPU's fast path: bfloat16, one scale for all, one subset size, no limits."""
         import torch
 
-        if device.type != "cuda" or dataset.value_range is None or self.precision == "float32" or self.clip:
+        if device.type != "cuda" or dataset.value_range is None or self.precision == "float32":
+            return False
+        if self.clip or self.weight_decay or self.prune:
             return False
         sizes = {len(trial.kept) for trial in trials}
         return len(sizes) == 1 and 0 not in sizes and torch.cuda.is_bf16_supported()
@@ -231,5 +239,9 @@ class MLP:
         steps = minibatches(kept, dataset.y_train, orders, batch=batch, epochs=self.epochs, device=device)
         for step in steps:
             inputs = features.batch(step.rows, step.active, scaling)  # (active, width, n_features)
-            models.step(inputs, step.labels, step.share, rate=self.rate, momentum=self.momentum)
+            models.step(
+                inputs, step.labels, step.share, rate=self.rate, momentum=self.momentum, weight_decay=self.weight_decay
+            )
+        if self.prune:
+            models.prune(self.prune)
         return models

@@ -6,9 +6,9 @@ as a step of one, the backward pass is written out, and momentum happens in the 
     velocity <- momentum * velocity - rate * gradient        (one `baddbmm_`)
     parameters <- parameters + velocity
 
-which is torch.optim.SGD's update with the rate multiplied in; `Clipping` may limit the gradient before it. Scores are
-laid out as (models, classes, width), so that the softmax runs along vectors of examples and not within a handful of
-classes.
+which is torch.optim.SGD's update with the rate multiplied in; `Clipping` may limit the gradient before it, and weight
+decay takes rate * weight_decay * parameters from the velocity. Scores are laid out as (models, classes, width), so that
+the softmax runs along vectors of examples and not within a handful of classes.
 
 Every epoch each model goes through its kept examples once, in an order of its own, in batches of `batch` with a smaller
 last one (`batch_sizes`). Models come sorted by subset size, largest first, so those that still have a batch at some
@@ -31,6 +31,7 @@ up to rounding).
 """
 
 import contextlib
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -218,6 +219,7 @@ class BatchedMLP:
         *,
         rate: float,
         momentum: float,
+        weight_decay: float = 0.0,
     ) -> None:
         """One step of the first `active` models on the mean cross-entropy of each one's own examples."""
         active, width, _ = inputs.shape
@@ -249,12 +251,22 @@ class BatchedMLP:
             each = alpha if share is None else alpha * share[:, :, :1]  # a model's first example always counts
             self._clipping.add_noise([part for layer in space.velocities for part in layer], each)
 
-        if active == self._models:
-            self._parameters += self._velocity
-            return
-        for parameters, velocities in zip(space.layers, space.velocities):
-            for parameter, move in zip(parameters, velocities):
-                parameter += move
+        moves: Iterable[tuple[torch.Tensor, torch.Tensor]] = [(self._parameters, self._velocity)]  # all at once
+        if active < self._models:
+            moves = zip(itertools.chain(*space.layers), itertools.chain(*space.velocities))
+        for parameter, move in moves:
+            if weight_decay:
+                move.add_(parameter, alpha=-rate * weight_decay)
+            parameter += move
+
+    def prune(self, share: float) -> None:
+        """Set this share of each model's weights, those with the smallest magnitudes, to 0; biases stay."""
+        weights = [weight for weight, _ in self._layers]
+        magnitudes = torch.cat([weight.abs().flatten(1) for weight in weights], dim=1)  # (models, n_weights)
+        if count := round(share * magnitudes.shape[1]):
+            largest = magnitudes.kthvalue(count, dim=1).values[:, None, None]  # of those that go
+            for weight in weights:
+                weight.masked_fill_(weight.abs() <= largest, 0)
 
     def _backward(self, space: _Workspace) -> None:
         """The loss's gradient by what each hidden layer puts out, from that by the scores."""
