@@ -3,6 +3,7 @@
 plan(run, ...)      which models are to be trained and what each is for, where it trains any
 summarize(...)      from runs, or from a plan and its trials, to a `Result`
 draw(result)        the figure
+draw_more(result)   further figures by what their names end with, if there are any
 say(result)         the table and the lines that the command line prints
 report(result, of)  the paragraphs of its section in the report of `reproduce`; without it, the title is shown there
 

@@ -1,51 +1,70 @@
-"""Limits on memorization in models that are given everything: early stopping, clipping, noise (for `long_tail`).
+"""Limits on memorization: whom they cost in a world whose subpopulations are known (for `long_tail`).
 
-Models are stopped early, or trained with the gradient of each example clipped, or with noise on clipped gradients, as
-in DP-SGD (Abadi et al. 2016). Each kind is compared with the models that it limits least: the longest training, and
-training without clipping. How private a limit makes a model is not said: no privacy budget is accounted for.
+All models are given the same data. They are stopped early, or trained with the gradient of each example clipped, with
+noise on clipped gradients as in DP-SGD (Abadi et al. 2016), or with weight decay; or their smallest weights are pruned
+after training; or the examples that are memorized most are dropped. As many random examples are dropped beside that:
+less data is no limit on memorization, and what it costs is what anything may cost.
 
-Failure cases. Learners without the settings epochs, clip and noise cannot be limited so: the kind is left out, with a
-warning.
+What is measured: points of accuracy lost on test examples by how often their subpopulation was seen, and by class.
+Early stopping is compared with the longest training, everything else with models that are not limited. Strengths are
+not comparable between kinds, so of each kind the one that costs nearly `TYPICAL` in all is looked at by size and class.
+
+Failure cases. Learners without a setting (epochs, clip, noise, weight_decay, prune) cannot be limited so: the kind is
+left out, with a warning. No privacy budget is accounted for. Dropping is by estimates, whose noise drops a few others.
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from memfluence.datasets import Dataset
-from memfluence.drawing import BLUE, GREEN, INK, ORANGE, curve
+from memfluence.drawing import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, SOFT, YELLOW
 from memfluence.errors import LearnerError, MemfluenceWarning
-from memfluence.experiments._result import decimal, difference, points, spread
+from memfluence.experiments._result import Spread, decimal, difference, points, spread
+from memfluence.experiments._worlds import SIZES, Campaign, accuracies, size_names, times_seen
+from memfluence.experiments.doing import Retraining
 from memfluence.learners import Learner, resolve
 from memfluence.runs import Run
-from memfluence.store import unpack
+from memfluence.seeding import generator, random_subset
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from memfluence.experiments.long_tail import Campaign
+TYPICAL = 0.05  # of the accuracy lost: enough to tell who pays
+KINDS = {
+    "memorized": ("memorized dropped", ORANGE, "o"),
+    "early_stopping": ("early stopping", BLUE, "s"),
+    "clipping": ("clipping", GREEN, "^"),
+    "noise": ("noise", SKY, "v"),
+    "weight_decay": ("weight decay", PURPLE, "D"),
+    "pruning": ("pruning", YELLOW, "P"),
+    "random": ("random dropped", GREY, "X"),
+}
 
 
-def _stopped(campaign: "Campaign") -> dict[str, dict[str, Any]]:
-    """Settings for early stopping, by the name of the store."""
-    return {f"epochs-{count}": {"epochs": count} for count in campaign.epochs}
-
-
-def _clipped(campaign: "Campaign") -> dict[str, dict[str, Any]]:
-    """Settings for clipping and noise, by the name of the store."""
-    clipped = {f"clip-{clip:.12g}": {"clip": clip, "noise": 0.0} for clip in campaign.clips}
+def _settings(campaign: Campaign) -> dict[str, dict[str, dict[str, Any]]]:
+    """Settings of the learner for each strength of each kind, by the name of the store."""
     at = campaign.noise_clip
-    return clipped | {f"clip-{at:.12g}-noise-{noise:.12g}": {"clip": at, "noise": noise} for noise in campaign.noises}
+    return {
+        "early_stopping": {f"epochs-{count}": {"epochs": count} for count in campaign.epochs},
+        "clipping": {f"clip-{clip:.12g}": {"clip": clip, "noise": 0.0} for clip in campaign.clips},
+        "noise": {f"clip-{at:.12g}-noise-{noise:.12g}": {"clip": at, "noise": noise} for noise in campaign.noises},
+        "weight_decay": {f"weight-decay-{decay:.12g}": {"weight_decay": decay} for decay in campaign.weight_decays},
+        "pruning": {f"prune-{share:.12g}": {"prune": share} for share in campaign.prunes},
+    }
 
 
-def limited(campaign: "Campaign", learner: Any, settings: Mapping[str, Any]) -> dict[str, Learner]:
+def limited(campaign: Campaign, learner: Any, settings: Mapping[str, Any]) -> dict[str, Learner]:
     """The learner with settings that limit what it memorizes, by the name of the store, where it has such settings."""
     found: dict[str, Learner] = {}
+    of = _settings(campaign)
     for what, limits in (
-        ("Early stopping is", _stopped(campaign)),
-        ("Clipping and noise are", _clipped(campaign)),
+        ("Early stopping is", of["early_stopping"]),
+        ("Clipping and noise are", of["clipping"] | of["noise"]),
+        ("Weight decay is", of["weight_decay"]),
+        ("Pruning is", of["pruning"]),
     ):
         try:
             found |= {part: resolve(learner, {**settings, **limit}) for part, limit in limits.items()}
@@ -54,101 +73,242 @@ def limited(campaign: "Campaign", learner: Any, settings: Mapping[str, Any]) -> 
     return found
 
 
-def early_stopping(campaign: "Campaign", runs: Mapping[str, Run]) -> list[dict[str, Any]]:
-    """Models on all the data by when training stopped, against the longest training."""
-    found = {name: _by_seen(runs[name]) for name in _stopped(campaign) if name in runs}
-    longest = found.get(f"epochs-{max(campaign.epochs, default=0)}", {})
-    return [{**_stopped(campaign)[name], **_against(longest, parts)} for name, parts in found.items()]
+def dropping(campaign: Campaign, data: Dataset, memorization: np.ndarray) -> Retraining:
+    """Models on everything, without each share of the most memorized or of random examples, without the flipped.
+
+    Of equal values the lower index goes first, and what is not known goes last.
+    """
+    order = np.argsort(-np.nan_to_num(memorization, nan=-np.inf), kind="stable")  # (n_train,)
+    flipped = data.attributes["train_flipped"]
+    masks, purposes = [], []
+
+    def add(mask: np.ndarray, **purpose: Any) -> None:
+        masks.append(mask)
+        purposes.append(purpose)
+
+    for repeat in range(campaign.repeats):
+        add(np.ones(data.n_train, dtype=bool), arm="all", repeat=repeat)
+    for share in campaign.drops:
+        count = round(share * data.n_train)
+        for repeat in range(campaign.repeats):
+            kept = np.ones(data.n_train, dtype=bool)
+            kept[order[:count]] = False
+            add(kept, arm="memorized", share=share, repeat=repeat)
+            at_random = random_subset(generator(campaign.seed, "resample", len(masks)), data.n_train, count)
+            add(~at_random, arm="random", share=share, repeat=repeat)
+    for repeat in range(campaign.repeats if flipped.any() else 0):
+        add(~flipped, arm="flipped", share=float(flipped.mean()), repeat=repeat)
+    return Retraining("long-tail", np.stack(masks), tuple(purposes), {"world": data.name}, campaign.seed)
 
 
-def clipping(campaign: "Campaign", runs: Mapping[str, Run]) -> list[dict[str, Any]]:
-    """Models on all the data by how gradients are clipped and made noisy, against those without (first in the list)."""
-    found = {name: _by_seen(runs[name]) for name in _clipped(campaign) if name in runs}
-    if not found:
-        return []
-    without = _by_seen(runs["removal"], first=campaign.repeats)  # whose first models are those on everything
-    free = {"clip": 0.0, "noise": 0.0, **_against(without, without)}
-    return [free, *({**_clipped(campaign)[name], **_against(without, parts)} for name, parts in found.items())]
+Found = Sequence[tuple[Mapping[str, Any], Mapping[str, np.ndarray]]]  # of one kind: settings, accuracies
+
+
+def limits(campaign: Campaign, runs: Mapping[str, Run]) -> dict[str, Any]:
+    """Accuracies under each limit, and what is lost; and by size and class what a typical loss is made of."""
+    data = runs["removal"].dataset()
+    whole = accuracies(runs["removal"], range(campaign.repeats))  # whose first models are those on everything
+    found: dict[str, Found] = {
+        kind: [(settings, accuracies(runs[name])) for name, settings in stores.items() if name in runs]
+        for kind, stores in _settings(campaign).items()
+    }
+    for arm in ("memorized", "random") if "drop" in runs else ():
+        plan = dropping(campaign, data, runs["estimate"].estimate_memorization().value)
+        found[arm] = [
+            ({"share": share, "what": arm}, accuracies(runs["drop"], plan.rows(arm=arm, share=share)))
+            for share in campaign.drops
+        ]
+    stopped = found["early_stopping"]
+    against = {kind: stopped[-1][1] if kind == "early_stopping" and stopped else whole for kind in KINDS}
+    entries = {
+        kind: [{**settings, **_against(against[kind], parts)} for settings, parts in ones]
+        for kind, ones in found.items()
+    }
+    free = [{"clip": 0.0, "noise": 0.0, **_against(whole, whole)}]
+    return {
+        "early_stopping": entries["early_stopping"],
+        "clipping": [*free, *entries["clipping"], *entries["noise"]] if entries["clipping"] else [],
+        "weight_decay": entries["weight_decay"],
+        "pruning": entries["pruning"],
+        "dropping": [one for arm in ("memorized", "random") for one in entries.get(arm, [])],
+        "typical": [_typical(kind, found[kind], against[kind], data) for kind in KINDS if found.get(kind)],
+    }
 
 
 def _against(reference: Mapping[str, np.ndarray], parts: Mapping[str, np.ndarray]) -> dict[str, Any]:
     """Accuracies on parts of the data, and what they lost against the reference."""
-    lost = {name: difference(reference[name], values) for name, values in parts.items()}
-    return {**{name: spread(values) for name, values in parts.items()}, "lost": lost}
+    usual = ("singletons", "test_once", "test_often", "test")
+    lost = {name: difference(reference[name], parts[name]) for name in usual}
+    return {**{name: spread(parts[name]) for name in usual}, "lost": lost}
 
 
-def _by_seen(run: Run, first: int | None = None) -> dict[str, np.ndarray]:
-    """Accuracy of each model, (models,), of all or of the first trials: on the singletons themselves, on test examples
-    whose subpopulation was seen once or more often, and on all of them.
-    """
-    data, trials = run.dataset(), run.trials
-    seen = times_seen(data)
-    of_train, of_test = (seen[data.attributes[f"{split}_subpopulation"]] for split in ("train", "test"))
-    chosen = slice(None) if first is None else trials.numbers < first
-    train = unpack(trials.train_correct, trials.n_train)[chosen]
-    test = unpack(trials.test_correct, trials.n_test)[chosen]
-    parts = {
-        "singletons": train[:, of_train == 1],
-        "test_once": test[:, of_test == 1],
-        "test_often": test[:, of_test > 1],
-        "test": test,
+def _typical(kind: str, found: Found, reference: Mapping[str, np.ndarray], data: Dataset) -> dict[str, Any]:
+    """The strength of a kind that costs nearly `TYPICAL`: what is lost by size and by class."""
+
+    def lost(parts: Mapping[str, np.ndarray], name: str) -> Spread:
+        return difference(reference[name], parts[name])
+
+    settings, parts = min(found, key=lambda one: abs(lost(one[1], "test")["mean"] - TYPICAL))
+    seen = times_seen(data)[data.attributes["test_subpopulation"]]  # (n_test,)
+    return {
+        "kind": kind,
+        "strength": _strength(kind, settings),
+        "lost": lost(parts, "test"),
+        "by_size": [
+            {
+                "size": name,
+                "test_examples": int(((seen >= low) & (seen <= high)).sum()),
+                "lost": lost(parts, f"size {name}"),
+            }
+            for name, low, high in size_names()
+        ],
+        "by_class": [
+            {
+                "class": name,
+                "training_examples": int((data.y_train == code).sum()),
+                "seen_once": spread(seen[data.y_test == code] == 1)["mean"],
+                "lost": lost(parts, f"class {name}"),
+            }
+            for code, name in enumerate(data.class_names)
+        ],
     }
-    return {name: part.mean(axis=1) if part.shape[1] else np.empty(0) for name, part in parts.items()}
 
 
-def times_seen(data: Dataset) -> np.ndarray:
-    """The number of training examples of each subpopulation, (subpopulations,)."""
-    return np.bincount(data.attributes["train_subpopulation"], minlength=len(data.attributes["subpopulation_class"]))
+def _strength(kind: str, settings: Mapping[str, Any]) -> str:
+    if kind == "early_stopping":
+        epochs: int = settings["epochs"]
+        return f"{epochs} epochs" if epochs > 1 else "1 epoch"
+    if kind in ("clipping", "noise", "weight_decay"):
+        return format(settings["clip" if kind == "clipping" else kind], "g")
+    return format(settings["prune" if kind == "pruning" else "share"], ".0%")
 
 
-def draw_stopping(axes: "Axes", stopped: list[dict[str, Any]]) -> None:
-    at = [one["epochs"] for one in stopped]
-    _accuracies(axes, stopped, at, [str(one) for one in at])
-    if at:
-        axes.legend(frameon=False, fontsize=7, loc="lower right")
-    axes.set_xlabel("epochs of training (early stopping)")
-    ask(axes, "4  Whom does early stopping cost?")
+def _of_kinds(numbers: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """The entries of each kind."""
+    clipped, dropped = numbers["clipping"], numbers["dropping"]
+    return {
+        "memorized": [one for one in dropped if one["what"] == "memorized"],
+        "early_stopping": numbers["early_stopping"],
+        "clipping": [one for one in clipped if one["clip"] and not one["noise"]],
+        "noise": [one for one in clipped if one["noise"]],
+        "weight_decay": numbers["weight_decay"],
+        "pruning": numbers["pruning"],
+        "random": [one for one in dropped if one["what"] == "random"],
+    }
 
 
-def draw_clips(axes: "Axes", clipped: list[dict[str, Any]]) -> None:
-    largest = max(one["clip"] for one in clipped)
-    at = [one["clip"] or 2.5 * largest for one in clipped]  # no clipping has a place on the right
-    _accuracies(axes, clipped, at, [f"{one['clip']:g}" if one["clip"] else "none" for one in clipped])
-    axes.set_xlabel("largest norm of an example's gradient (clipping)")
-    ask(axes, "5  Whom does clipping gradients cost?")
+def draw_costs(axes: "Axes", numbers: Mapping[str, Any]) -> None:
+    """Of each kind a line through its strengths: lost where the subpopulation was seen once, and more often."""
+    for kind, entries in _of_kinds(numbers).items():
+        often, once = (
+            np.array([100 * one["lost"][part]["mean"] for one in entries]) for part in ("test_often", "test_once")
+        )
+        order = np.argsort(often)
+        if len(order):
+            words, colour, marker = KINDS[kind]
+            axes.plot(often[order], once[order], color=colour, marker=marker, markersize=3.5, linewidth=1, label=words)
+    most = 30
+    axes.plot([0, most], [0, most], color=SOFT, linewidth=0.8, linestyle=":")
+    axes.text(most, most - 7, "both lose alike", color=SOFT, fontsize=7, ha="right", va="top")
+    axes.set_xlim(-1, most)
+    axes.set_ylim(-3, 125)  # room for the legend
+    axes.set_yticks(range(0, 81, 20))
+    axes.set_xlabel("points lost on test data seen more than once")
+    axes.set_ylabel("points lost on test data seen once")
+    axes.legend(frameon=False, fontsize=6.5, loc="upper right", ncols=2, columnspacing=1)
 
 
-def draw_noises(axes: "Axes", clipping: list[dict[str, Any]], clip: float) -> None:
-    smallest = min((one["noise"] for one in clipping if one["noise"]), default=1.0)
-    noisy = [one for one in clipping if one["clip"] == clip]
-    at = [one["noise"] or smallest / 2.5 for one in noisy]  # and so has no noise
-    _accuracies(axes, noisy, at, [f"{one['noise']:g}" if one["noise"] else "none" for one in noisy])
-    axes.invert_xaxis()  # as in the other panels, less is memorized on the left
-    axes.set_xlabel(f"noise on gradients clipped at {clip:g}, in multiples of that")
-    ask(axes, "6  Whom does noise on gradients cost?")
+def draw_sizes(axes: "Axes", typical: Sequence[Mapping[str, Any]]) -> None:
+    for one in typical:
+        words, colour, marker = KINDS[one["kind"]]
+        mean, error = ([100 * part["lost"][key] for part in one["by_size"]] for key in ("mean", "stderr"))
+        label = f"{100 * one['lost']['mean']:.1f}: {words} ({one['strength']})"
+        at = range(len(mean))
+        axes.errorbar(at, mean, error, color=colour, marker=marker, markersize=3.5, linewidth=1, label=label)
+    names = [f"{one['size']}\n(n={one['test_examples']})" for one in typical[0]["by_size"]]
+    axes.set_xticks(range(len(names)), names, fontsize=6.5)
+    axes.axhline(0, color=SOFT, linewidth=0.5)
+    axes.set_xlabel("training examples of the subpopulation (n: test examples)")
+    axes.set_ylabel("points of accuracy lost")
+    axes.legend(frameon=False, fontsize=6.5, loc="upper right", title="lost on all test data", title_fontsize=6.5)
 
 
-def _accuracies(axes: "Axes", limited: list[dict[str, Any]], at: list[float], labels: list[str]) -> None:
-    """On what was seen once and on the rest, by where each limit has its place; the strictest one is on the left."""
-    order = np.argsort(at)
-    for key, label, colour in (
-        ("test_often", "test, seen more than once", BLUE),
-        ("singletons", "training, seen once", ORANGE),
-        ("test_once", "test, seen once", GREEN),
-    ):
-        mean, sd = (np.array([100 * one[key][kind] for one in limited])[order] for kind in ("mean", "sd"))
-        curve(axes, np.array(at)[order], mean, sd, colour=colour, label=label)
-    if at:
-        axes.set_xscale("log")
-        axes.set_xticks(at, labels)
-        axes.minorticks_off()
-    axes.set_ylim(0, 103)
-    axes.set_ylabel("accuracy (%)")
+def draw_classes(axes: "Axes", typical: Sequence[Mapping[str, Any]]) -> None:
+    for one in typical:
+        words, colour, marker = KINDS[one["kind"]]
+        at, mean = _by_class(one)
+        error = [100 * part["lost"]["stderr"] for part in one["by_class"]]
+        label = f"{decimal(correlation(at, mean), 2)}: {words}"
+        axes.errorbar(
+            at, mean, error, color=colour, marker=marker, markersize=3.5, linewidth=0.5, linestyle="none", label=label
+        )
+        if len(at) > 1 and np.ptp(at):
+            slope, start = np.polyfit(at, mean, 1)
+            ends = np.array([at.min(), at.max()])
+            axes.plot(ends, start + slope * ends, color=colour, linewidth=0.8)
+    axes.axhline(0, color=SOFT, linewidth=0.5)
+    axes.set_ylim(top=1.7 * axes.get_ylim()[1])  # room for the legend
+    axes.set_xlabel("test data of the class that was seen once (%)")
+    axes.set_ylabel("points of accuracy lost")
+    look = {"fontsize": 6.5, "title_fontsize": 6.5, "columnspacing": 1.0}
+    axes.legend(frameon=False, loc="upper left", ncols=2, title="correlation", **look)
 
 
-def ask(axes: "Axes", question: str) -> None:
-    """The title of a panel."""
-    axes.set_title(question, fontsize=8, color=INK, loc="left", weight="bold")
+def _by_class(one: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Of each class the test data that was seen once, and what is lost, in percent."""
+    at = [100 * part["seen_once"] for part in one["by_class"]]
+    return np.array(at), np.array([100 * part["lost"]["mean"] for part in one["by_class"]])
+
+
+def correlation(one: np.ndarray, other: np.ndarray) -> float:
+    """Pearson's; NaN where one of them does not vary."""
+    return float(np.corrcoef(one, other)[0, 1]) if np.ptp(one) and np.ptp(other) else float("nan")
+
+
+def say_limits(numbers: Mapping[str, Any]) -> list[str]:
+    """A line for each kind: points lost in all, where seen once, and where seen most often."""
+    return [
+        f"{KINDS[one['kind']][0]} ({one['strength']}): {points(one['lost'], digits=1)} points of accuracy lost,"
+        f" {points(one['by_size'][0]['lost'], digits=1)} where the subpopulation was seen once,"
+        f" {points(one['by_size'][-1]['lost'], digits=1)} where it was seen {SIZES[-1][0]} times or more"
+        for one in numbers["typical"]
+    ]
+
+
+def report_limits(numbers: Mapping[str, Any]) -> list[str]:
+    """A sentence on clipping and noise, and a table of what each kind costs by size and by class."""
+    typical = numbers.get("typical")  # which older results lack
+    lines = report_clipping(numbers.get("clipping", []))
+    if not typical:
+        return lines
+    ends = [which(typical[0]["by_class"], key=lambda one: one["training_examples"]) for which in (min, max)]
+    header = ["limit", "all", *(f"seen {one['size']}" for one in typical[0]["by_size"])]
+    header += [f"class with {one['training_examples']}" for one in ends]
+    header += ["r over classes"]
+    rows = []
+    for one in typical:
+        parts = [
+            one,
+            *one["by_size"],
+            *(part for part in one["by_class"] if part["class"] in [end["class"] for end in ends]),
+        ]
+        lost = [points(part["lost"], digits=1) for part in parts]
+        rows.append([f"{KINDS[one['kind']][0]} ({one['strength']})", *lost, decimal(correlation(*_by_class(one)), 2)])
+    return [
+        *lines,
+        "",
+        f"Points of accuracy lost (± standard error, {typical[0]['lost']['n']} models each) where a limit costs about"
+        f" {100 * TYPICAL:g} points in all, by how often the subpopulation was seen, and for the smallest and the"
+        " largest class; r is the correlation, over the classes, of what is lost with the share of the class's test"
+        " data that was seen once:",
+        "",
+        *markdown(header, rows),
+    ]
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A table."""
+    return [f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *rows)]
 
 
 def report_clipping(clipping: Sequence[Mapping[str, Any]]) -> list[str]:

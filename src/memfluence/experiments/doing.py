@@ -222,14 +222,17 @@ def draw(result: Result) -> "Figure":
 
 
 def save(result: Result, directory: Path) -> None:
-    """Write NAME.json, .parquet, .png and .svg."""
+    """Write NAME.json, .parquet, .png and .svg; and further figures, where there are any."""
     document = json.dumps(result.to_json(), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     write_whole(directory / f"{result.name}.json", document.encode())
     write_whole(directory / f"{result.name}.parquet", result.table.to_parquet(index=False))
-    figure = draw(result)
+    module, figures = named(result.name), {result.name: draw(result)}
     with style():
-        for suffix in (".png", ".svg"):
-            write_whole(directory / f"{result.name}{suffix}", encoded(figure, suffix))
+        if hasattr(module, "draw_more"):
+            figures |= {f"{result.name}-{name}": figure for name, figure in module.draw_more(result).items()}
+        for name, figure in figures.items():
+            for suffix in (".png", ".svg"):
+                write_whole(directory / f"{name}{suffix}", encoded(figure, suffix))
 
 
 def _conduct(name: str, runs: list[Run], out: Path, training: Training, **options: Any) -> Result:

@@ -1,7 +1,8 @@
 """The long tail itself: the theory that the paper tests (Feldman 2019), in worlds where the subpopulations are known.
 The first exponent, number and size are the base world; each of the others differs from it in one thing. In the base
-world memorization is also limited by early stopping, and by clipping and noise as in DP-SGD, for learners that have the
-settings epochs, clip and noise, as mlp has. No privacy budget is accounted for.
+world memorization is also limited: by early stopping, by clipping and noise as in DP-SGD, by weight decay and by
+pruning, for learners that have the settings, as mlp has; and by dropping what is memorized most. Then a share of the
+training labels is flipped, in some worlds that are drawn like the base world.
 
 The theory. Data are a mixture of subpopulations whose frequencies have a long tail, so many of them are seen once in a
 training set (singletons). Nothing about a subpopulation's label can be told from the others: whoever does not memorize
@@ -15,7 +16,8 @@ What is measured, in each world `longtail?exponent=...&subpopulations=...&n_trai
 time): memorization by the size of the subpopulation (trials on random 70% subsets); the accuracy that is lost when
 memorization of singletons is prevented by their removal, against the removal of as many random examples; and how much
 one training example explains: of the errors on the test examples of singleton subpopulations that models without the
-singleton make, the share that is gone in models with it. `_limits` has what is lost when memorization is limited.
+singleton make, the share that is gone in models with it. `_limits` has whom limits on memorization cost, and `_flips`
+whether useful memorized examples can be told from useless ones.
 
 Variance. Accuracies have the spread over repeats (unpaired), memorization that over examples of one size, the explained
 share a jackknife over blocks of trials. A world is one draw of data; another seed gives another.
@@ -24,8 +26,9 @@ Failure cases. A world without singletons, or without test examples of theirs, s
 """
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,16 +38,16 @@ from memfluence.datasets import Dataset, as_dataset
 from memfluence.drawing import BLUE, GREEN, GREY, INK, ORANGE, PAGE, SOFT, axis_of_counts, panels
 from memfluence.errors import InputError
 from memfluence.estimators import memorization
+from memfluence.experiments._flips import draw_areas, draw_curves, draw_lost, flips, report_flips, say_flips
 from memfluence.experiments._limits import (
-    ask,
-    clipping,
-    draw_clips,
-    draw_noises,
-    draw_stopping,
-    early_stopping,
+    draw_classes,
+    draw_costs,
+    draw_sizes,
+    dropping,
     limited,
-    report_clipping,
-    times_seen,
+    limits,
+    report_limits,
+    say_limits,
 )
 from memfluence.experiments._result import (
     BLOCKS,
@@ -58,6 +61,7 @@ from memfluence.experiments._result import (
     points,
     spread,
 )
+from memfluence.experiments._worlds import Campaign, World, size_names, times_seen
 from memfluence.experiments.doing import Retraining, Training
 from memfluence.learners import resolve
 from memfluence.records import Trials
@@ -71,50 +75,13 @@ if TYPE_CHECKING:
 
 HEADING = "The theory (Feldman 2019), on data whose subpopulations are known"
 
-SIZES = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, 10**9))  # of subpopulations, in the training set
 ARMS = ("all", "singletons", "random")
-CLIPS = (0.03, 0.1, 0.3, 1.0, 2.0, 3.0, 5.0, 10.0)  # from singletons by chance to nothing lost
-NOISES = (0.03, 0.1, 0.2, 0.4, 1.0, 3.0)  # the other way round
-
-
-@dataclass(frozen=True)
-class World:
-    """One dataset."""
-
-    exponent: float
-    subpopulations: int
-    n_train: int
-    varied: str = "base"
-    n_test: int = 4000
-    seed: int = 0
-
-    @property
-    def dataset(self) -> str:
-        """Its name for `datasets.load`."""
-        options = {name: value for name, value in asdict(self).items() if name != "varied"}
-        return "longtail?" + "&".join(f"{name}={value}" for name, value in options.items())
-
-    @property
-    def name(self) -> str:
-        """Of its directory."""
-        return f"exponent{self.exponent:g}-subpopulations{self.subpopulations}-n{self.n_train}"
-
-
-@dataclass(frozen=True)
-class Campaign:
-    """The worlds, and how many models each gets; the first world is the base of the others."""
-
-    worlds: tuple[World, ...]
-    trials: int
-    repeats: int
-    epochs: tuple[int, ...]  # at which training is stopped early
-    clips: tuple[float, ...]  # norms at which gradients are clipped, without noise
-    noises: tuple[float, ...]  # multipliers of the noise on gradients that are clipped at `noise_clip`
-    noise_clip: float
-    seed: int
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+EPOCHS = (1, 2, 3, 5, 6, 8, 12, 20, 30)
+CLIPS = (0.03, 0.1, 0.3, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)  # from singletons by chance to nothing lost
+NOISES = (0.03, 0.1, 0.2, 0.4, 1.0, 3.0)  # the other way round, as all that follow
+DECAYS = (0.003, 0.005, 0.01, 0.015, 0.02, 0.03)
+PRUNES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+DROPS = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
 
 
 def plan(
@@ -124,10 +91,16 @@ def plan(
     *,
     trials: Annotated[int, "Models for memorization in each world."] = 300,
     repeats: Annotated[int, "Models for each accuracy."] = 20,
-    epochs: Annotated[Sequence[int], "When to stop early."] = (1, 2, 3, 5, 8, 12, 20, 30),
+    epochs: Annotated[Sequence[int], "When to stop early."] = EPOCHS,
     clips: Annotated[Sequence[float], "Norms at which the gradient of each example is clipped."] = CLIPS,
     noises: Annotated[Sequence[float], "Noise on clipped gradients, in multiples of their norm."] = NOISES,
     noise_clip: Annotated[float, "Norm at which gradients with noise are clipped."] = 5.0,  # which alone costs little
+    weight_decays: Annotated[Sequence[float], "Weight decays."] = DECAYS,
+    prunes: Annotated[Sequence[float], "Shares of the weights that are pruned after training."] = PRUNES,
+    drops: Annotated[Sequence[float], "Shares of the examples, the most memorized, that are dropped."] = DROPS,
+    flips: Annotated[Sequence[float], "Shares of flipped labels."] = (0.05, 0.1, 0.2),
+    flip_worlds: Annotated[int, "Worlds for each share of flipped labels, and without any."] = 5,
+    margins: Annotated[bool, "Record no margins: for learners that give none.", "--no-margins"] = True,
     seed: int = 0,
 ) -> Campaign:
     """The base world has the first of the first three lists; each of the others differs from it in one of the three."""
@@ -137,14 +110,28 @@ def plan(
         raise InputError("Give at least one Zipf exponent, one number of subpopulations and one training set size.")
     if not all(isinstance(one, int) and one >= 1 for one in epochs):
         raise InputError(f"The `epochs` parameter must be integers from 1 on. Got {list(epochs)} instead.")
-    for name, given in (("clips", clips), ("noises", noises), ("noise_clip", [noise_clip])):
+    check_repeats(flip_worlds, "flip_worlds")
+    for name, given in (
+        ("clips", clips),
+        ("noises", noises),
+        ("noise_clip", [noise_clip]),
+        ("weight_decays", weight_decays),
+    ):
         if not all(0 < one < math.inf for one in given):
             raise InputError(f"The `{name}` parameter must be finite and above 0. Got {given} instead.")
+    for name, given in (("prunes", prunes), ("drops", drops), ("flips", flips)):
+        if not all(0 < one < 1 for one in given):
+            raise InputError(f"The `{name}` parameter must be between 0 and 1. Got {given} instead.")
     base = World(exponents[0], subpopulations[0], sizes[0], seed=seed)
     worlds = [base]
     worlds += [World(one, base.subpopulations, base.n_train, "exponent", seed=seed) for one in exponents[1:]]
     worlds += [World(base.exponent, one, base.n_train, "subpopulations", seed=seed) for one in subpopulations[1:]]
     worlds += [World(base.exponent, base.subpopulations, one, "n_train", seed=seed) for one in sizes[1:]]
+    worlds += [
+        replace(base, varied="flip", flip=flip, seed=seed + number)
+        for flip in (sorted({0.0, *flips}) if flips else ())
+        for number in range(flip_worlds)
+    ]
     return Campaign(
         tuple(worlds),
         trials,
@@ -153,6 +140,10 @@ def plan(
         tuple(sorted({*clips, noise_clip} if noises else set(clips))),  # what noise adds is seen against clipping alone
         tuple(sorted(set(noises))),
         noise_clip,
+        tuple(sorted(set(weight_decays))),
+        tuple(sorted(set(prunes))),
+        tuple(sorted(set(drops))),
+        margins,
         seed,
     )
 
@@ -172,7 +163,7 @@ def retraining(dataset: Dataset, repeats: int, seed: int) -> Retraining:
 
 
 def conduct(name: str, runs: list[Run], out: Path, training: Training, **options: Any) -> Result:
-    """Train what the worlds need, into OUT/WORLD/estimate and removal; of the first also epochs-N, clip-C, ..."""
+    """Train what the worlds need, into OUT/WORLD/estimate, removal and drop; of the first also epochs-N, clip-C, ..."""
     if runs or training.dataset is not None:
         raise InputError(f"The experiment {name} makes its own data; give no run and no dataset.")
     campaign, given, settings = plan(**options), training.learner or "mlp", dict(training.settings or {})
@@ -181,27 +172,36 @@ def conduct(name: str, runs: list[Run], out: Path, training: Training, **options
     for number, world in enumerate(campaign.worlds, start=1):
         training.note(f"world {number} of {len(campaign.worlds)}: {world.dataset}")
         data, where = as_dataset(world.dataset), out / world.name
-        models = retraining(data, campaign.repeats, campaign.seed)
-        stores = {
-            "estimate": training.run(where / "estimate", data, learner, trials=campaign.trials, seed=campaign.seed),
-            "removal": training.run(where / "removal", data, learner, masks=models.masks, **explicit),
-        }
+        record = ("margin", "prediction") if world.flip and campaign.margins else ("prediction",) if world.flip else ()
+        estimate = training.run(
+            where / "estimate", data, learner, trials=campaign.trials, seed=campaign.seed, record=record
+        )
+        stores = found[world.name] = {"estimate": estimate}
+        if world.varied != "flip":
+            models = retraining(data, campaign.repeats, campaign.seed)
+            stores["removal"] = training.run(where / "removal", data, learner, masks=models.masks, **explicit)
+        if campaign.drops and world.varied in ("base", "flip"):
+            drops = dropping(campaign, data, estimate.estimate_memorization().value)
+            stores["drop"] = training.run(where / "drop", data, learner, masks=drops.masks, **explicit)
         if number == 1:
             everything = models.masks[models.rows(arm="all")]
             for part, one in limited(campaign, given, settings).items():
                 stores[part] = training.run(where / part, data, one, masks=everything, **explicit)
-        found[world.name] = stores
     return summarize(campaign, found)
 
 
 def summarize(campaign: Campaign, worlds: Mapping[str, Mapping[str, Run]]) -> Result:
-    """Runs of each world by its name: "estimate", "removal", and those of `_limits.limited`."""
-    found = [_world(world, campaign, worlds[world.name]) for world in campaign.worlds]
+    """Runs of each world by its name: "estimate", "removal", "drop", and those of `_limits.limited`."""
+    found = [_world(world, campaign, worlds[world.name]) for world in campaign.worlds if world.varied != "flip"]
     base, runs = campaign.worlds[0], worlds[campaign.worlds[0].name]
+    flipped: dict[float, list[Mapping[str, Run]]] = {}
+    for world in campaign.worlds:
+        if world.varied == "flip":
+            flipped.setdefault(world.flip, []).append(worlds[world.name])
     numbers = {
         "worlds": found,
-        "early_stopping": early_stopping(campaign, runs),
-        "clipping": clipping(campaign, runs),
+        **limits(campaign, runs),
+        "flips": flips(campaign, flipped),
         "tail": _tail(runs["estimate"].dataset()),
     }
     rows = [
@@ -245,10 +245,10 @@ def _world(world: World, campaign: Campaign, runs: Mapping[str, Run]) -> dict[st
         "lost_random": difference(sides["all"], sides["random"]),
         "by_size": [
             {
-                "size": f"{low}" if low == high else f"{low}-{high}" if high < 10**9 else f"{low}+",
+                "size": name,
                 "memorization": spread(value[(seen[train] >= low) & (seen[train] <= high) & ~np.isnan(value)]),
             }
-            for low, high in SIZES
+            for name, low, high in size_names()
         ],
         **_explained(data, estimate.trials),
     }
@@ -287,6 +287,7 @@ def _tail(data: Dataset) -> dict[str, Any]:
     return {"frequency": data.attributes["subpopulation_frequency"].tolist(), "seen": times_seen(data).tolist()}
 
 
+Asked = tuple[str, Callable[["Axes"], None]]  # a question, and what draws the answer
 _VARIED = {
     "base": ("the world of the other panels", INK, "*"),
     "exponent": ("other Zipf exponents", ORANGE, "o"),
@@ -296,20 +297,59 @@ _VARIED = {
 
 
 def draw(result: Result) -> "Figure":
-    """The theory in one look: the tail, who is memorized, what that buys, and what limits on memorization cost.
+    """The theory in one look: the tail, who is memorized, what that buys, and whom limits cost.
 
     Titles ask, and the panels answer: with another learner the answer may be another.
     """
-    clipping = result.numbers["clipping"]
-    figure, axes = panels(result.title, PAGE, 7.6 if clipping else 5.2, rows=3 if clipping else 2, columns=2)
-    base = result.numbers["worlds"][0]
-    _draw_tail(axes[0, 0], result.numbers["tail"], base)
-    _sizes(axes[0, 1], base)
-    _losses(axes[1, 0], result.numbers["worlds"])
-    draw_stopping(axes[1, 1], result.numbers["early_stopping"])
-    if clipping:
-        draw_clips(axes[2, 0], [one for one in clipping if not one["noise"]])
-        draw_noises(axes[2, 1], clipping, result.settings["noise_clip"])
+    numbers = result.numbers
+    base, typical = numbers["worlds"][0], numbers["typical"]
+    asked: list[Asked] = [
+        ("How often is each subpopulation seen?", partial(_draw_tail, tail=numbers["tail"], base=base)),
+        ("Who is memorized?", partial(_sizes, base=base)),
+        ("What does being without those seen once cost?", partial(_losses, worlds=numbers["worlds"])),
+    ]
+    if typical:
+        asked += [
+            ("Whom do limits on memorization cost?", partial(draw_costs, numbers=numbers)),
+            ("Which subpopulations, at a cost of about 5?", partial(draw_sizes, typical=typical)),
+            ("Which classes, at that cost?", partial(draw_classes, typical=typical)),
+        ]
+    return _page(result.title, asked)
+
+
+def draw_more(result: Result) -> "dict[str, Figure]":
+    """Flipped labels: whether useful and useless memorized examples can be told apart, and what dropping costs."""
+    flipped = result.numbers["flips"]
+    if not flipped:
+        return {}
+    base, of = result.numbers["worlds"][0], result.settings
+    title = (
+        f"longtail: {base['n_train']:,} training examples of {base['subpopulations']:,} subpopulations with Zipf"
+        f" exponent {base['exponent']:g}, a share of the labels flipped;\n{flipped[0]['worlds']} worlds for each share"
+        f" (± standard error over worlds), {of['trials']:,} models for memorization and {of['repeats']} for each"
+        " accuracy in each world"
+    )
+    asked: list[Asked] = [
+        ("Can useful and useless be told apart?", partial(draw_curves, found=flipped)),
+        ("How well, by the share of flipped labels?", partial(draw_areas, found=flipped)),
+    ]
+    if flipped[0]["dropped"]:
+        asked += [
+            ("What does dropping the memorized cost?", partial(draw_lost, found=flipped, part="test")),
+            ("And on test data seen once?", partial(draw_lost, found=flipped, part="test_once")),
+        ]
+    return {"flips": _page(title, asked)}
+
+
+def _page(title: str, asked: Sequence[Asked]) -> "Figure":
+    """Questions and their answers in two columns."""
+    rows = -(-len(asked) // 2)
+    figure, axes = panels(title, PAGE, 2.5 * rows + 0.2, rows=rows, columns=2)
+    for number, (panel, (question, answer)) in enumerate(zip(axes.flat, asked), start=1):
+        panel.set_title(f"{number}  {question}", fontsize=8, color=INK, loc="left", weight="bold")
+        answer(panel)
+    for panel in axes.flat[len(asked) :]:
+        panel.set_axis_off()
     return figure
 
 
@@ -329,7 +369,6 @@ def _draw_tail(axes: "Axes", tail: dict[str, Any], base: dict[str, Any]) -> None
     axes.set_xlabel("subpopulations, the most frequent first")
     axes.set_ylabel("training examples")
     axes.legend(frameon=False, fontsize=7, loc="upper right")
-    ask(axes, "1  How often is each subpopulation seen?")
 
 
 def _sizes(axes: "Axes", base: dict[str, Any]) -> None:
@@ -346,7 +385,6 @@ def _sizes(axes: "Axes", base: dict[str, Any]) -> None:
         f"explains {base['explained']:.1%} ± {base['explained_stderr']:.1%}"
     )
     axes.text(0.98, 0.95, text, transform=axes.transAxes, ha="right", va="top", fontsize=7, color=ORANGE)
-    ask(axes, "2  Who is memorized?")
 
 
 def _losses(axes: "Axes", worlds: list[dict[str, Any]]) -> None:
@@ -377,7 +415,6 @@ def _losses(axes: "Axes", worlds: list[dict[str, Any]]) -> None:
     axes.set_ylabel("accuracy lost without them (points)")
     axes.set_ylim(top=1.6 * max(most, axes.get_ylim()[1] / 1.05))  # room for the legend
     axes.legend(frameon=False, fontsize=6.5, loc="upper left")
-    ask(axes, "3  What does being without those seen once cost?")
 
 
 def say(result: Result) -> Said:
@@ -403,7 +440,11 @@ def say(result: Result) -> Said:
         " random: without as many random ones; explained: of the errors on that test data without the one training"
         " example, the share (%) that is gone with it. ± standard error."
     )
-    return Said(("exponent", "subpops", "n", *columns), rows, [line])
+    return Said(
+        ("exponent", "subpops", "n", *columns),
+        rows,
+        [line, *say_limits(result.numbers), *say_flips(result.numbers["flips"])],
+    )
 
 
 def report(result: Result, of: str) -> list[str]:
@@ -416,5 +457,6 @@ def report(result: Result, of: str) -> list[str]:
         f" {min(alone):.2f} to {max(alone):.2f}; being without them costs {min(costs):.0%} to {max(costs):.0%} of what"
         " theory says it would if one example were enough, and one training example explains"
         f" {min(explained):.0%} to {max(explained):.0%} of the errors on its subpopulation.",
-        *report_clipping(result.numbers.get("clipping", [])),  # which older results lack
+        *report_limits(result.numbers),
+        *report_flips(result.numbers.get("flips", [])),  # which older results lack
     ]

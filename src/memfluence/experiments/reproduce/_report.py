@@ -63,7 +63,9 @@ def _section(part: str, result: Result, where: Path, path: Path, subject: str) -
     heading = ANOTHER_NETWORK if part == "architectures" else module.HEADING
     caption = getattr(module, "CAPTION", heading)
     said = module.report(result, subject) if hasattr(module, "report") else [f"{caption} {result.title}."]
-    return [f"## {heading}", "", f"![{caption}]({_copied(where / f'{result.name}.png', path, part)})", "", *said, ""]
+    figures = sorted(where.glob(f"{result.name}*.png"), key=lambda file: len(file.name))
+    shown = [f"![{caption}]({_copied(file, path, part + file.stem.removeprefix(result.name))})" for file in figures]
+    return [f"## {heading}", "", *(line for one in shown for line in (one, "")), *said, ""]
 
 
 def _run(parts: Parts) -> Result:
