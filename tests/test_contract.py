@@ -76,7 +76,8 @@ experiment thresholds small
 experiment removal small --thresholds 0.2,0.4 --repeats 2 --mem 0.4
 experiment utility small --repeats 2
 experiment last-layer small --trials 30 --linear-set epochs=3 --infl 0.3
-experiment long-tail --subpopulations 30 --sizes 60 --trials 32 --repeats 2 --epochs 1,4 --clips 0.1 --noises 0.5
+experiment long-tail --subpopulations 30 --sizes 60 --trials 32 --repeats 2 --epochs 1,4 --clips 0.1 \
+--noises 0.5 --prunes 0.5 --weight-decays 0.1 --drops 0.2 --flips 0.2 --flip-worlds 2
 reproduce digits --run digits --only histogram
 compare small
 compare small other

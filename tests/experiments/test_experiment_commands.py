@@ -60,13 +60,17 @@ def test_experiments_of_a_run(name: str, shell: Shell, run: str) -> None:
 
 def test_the_long_tail_needs_no_run(shell: Shell) -> None:
     small = ("--exponents", "1", "--subpopulations", "30", "--sizes", "60,40", "--trials", "32", "--repeats", "2")
-    limits = ("--epochs", "1,4", "--clips", "0.1", "--noises", "0.5,2", "--noise-clip", "3")
-    shown = shell("experiment", "long-tail", *small, *limits, "--quiet")
+    limits = ("--epochs", "1,4", "--clips", "0.1", "--noises", "0.5,2", "--noise-clip", "3", "--prunes", "0.5")
+    flips = ("--weight-decays", "0.1", "--drops", "0.2", "--flips", "0.2", "--flip-worlds", "2", "--no-margins")
+    shown = shell("experiment", "long-tail", *small, *limits, *flips, "--quiet")
     assert "explained" in shown
     found = json.loads(Path("runs/long-tail/long-tail.json").read_text())
     assert [one["n_train"] for one in found["numbers"]["worlds"]] == [60, 40]
     limited = [(one["clip"], one["noise"]) for one in found["numbers"]["clipping"]]
     assert limited == [(0, 0), (0.1, 0), (3, 0), (3, 0.5), (3, 2)]
+    assert [one["flip"] for one in found["numbers"]["flips"]] == [0, 0.2]
+    assert "kept_margin" not in found["numbers"]["flips"][1]["scores"]
+    assert Path("runs/long-tail/long-tail-flips.svg").exists()
 
 
 def test_the_only_example_of_a_class_may_be_removed(shell: Shell) -> None:

@@ -10,8 +10,10 @@ import memfluence as mf
 from memfluence.datasets import Dataset, load
 from memfluence.errors import InputError, MemfluenceWarning
 from memfluence.experiments import long_tail
+from memfluence.store import unpack
 
-SMALL = {"exponents": [1.0, 1.5], "subpopulations": [40], "sizes": [80], "trials": 60, "repeats": 2}
+REST: dict[str, list[float]] = {"weight_decays": [], "prunes": [], "drops": [], "flips": []}
+SMALL = {"exponents": [1.0, 1.5], "subpopulations": [40], "sizes": [80], "trials": 60, "repeats": 2} | REST
 ONE = SMALL | {"exponents": [1.0], "epochs": [20], "clips": [], "noises": []}  # world, and no limits
 
 
@@ -26,12 +28,15 @@ def seen(data: Dataset) -> np.ndarray:
 def test_every_world_differs_from_the_base_in_one_thing() -> None:
     campaign = long_tail.plan()
     base = campaign.worlds[0]
+    options = ("exponent", "subpopulations", "n_train", "flip", "seed")
     for world in campaign.worlds[1:]:
-        differs = [
-            name for name in ("exponent", "subpopulations", "n_train") if getattr(world, name) != getattr(base, name)
-        ]
-        assert differs == [world.varied]
+        differs = [name for name in options if getattr(world, name) != getattr(base, name)]
+        assert differs == [world.varied] if world.varied != "flip" else set(differs) <= {"flip", "seed"}
     assert len({world.name for world in campaign.worlds}) == len(campaign.worlds)
+    flipped = [(world.flip, world.seed) for world in campaign.worlds if world.varied == "flip"]
+    assert flipped == [(flip, seed) for flip in (0.0, 0.05, 0.1, 0.2) for seed in range(5)]
+    assert base.dataset == "longtail?exponent=1.0&subpopulations=500&n_train=1000&n_test=4000&seed=0"
+    assert load(campaign.worlds[-1].dataset).attributes["train_flipped"].sum() == 200
     assert load(long_tail.World(1.25, 30, 50).dataset).n_train == 50
 
 
@@ -122,6 +127,64 @@ def test_clipping_and_noise_are_compared_with_models_without(tmp_path: Path) -> 
     assert (tmp_path / "long-tail.png").exists()
 
 
+def test_weight_decay_pruning_and_dropping_are_limits_as_well(tmp_path: Path) -> None:
+    given = ONE | {"epochs": [], "weight_decays": [1e-9, 0.3], "prunes": [0.01, 0.95], "drops": [0.1, 0.5]}
+    result = mf.experiment("long-tail", out=tmp_path, progress=False, **given)
+    for name, setting in (("weight_decay", "weight_decay"), ("pruning", "prune")):
+        weak, strong = result.numbers[name]
+        assert [weak[setting], strong[setting]] == given["weight_decays" if name == "weight_decay" else "prunes"]
+        assert abs(weak["lost"]["test"]["mean"]) < 0.02
+        assert strong["lost"]["test_once"]["mean"] > 0.3
+    memorized, random = (
+        [one for one in result.numbers["dropping"] if one["what"] == w] for w in ("memorized", "random")
+    )
+    assert [one["share"] for one in memorized] == [one["share"] for one in random] == [0.1, 0.5]
+    for most, some in zip(memorized, random):
+        assert most["lost"]["test_once"]["mean"] > some["lost"]["test_once"]["mean"] + 0.05
+    (world,) = (one for one in tmp_path.iterdir() if one.is_dir())
+    settings = [mf.open(world / part).info.learner["settings"] for part in ("weight-decay-0.3", "prune-0.95")]  # type: ignore[index]
+    assert [one.get("weight_decay", one.get("prune")) for one in settings] == [0.3, 0.95]
+
+
+def test_what_is_lost_by_size_and_by_class_is_counted_in_the_trials(tmp_path: Path) -> None:
+    given = ONE | {"prunes": [0.2, 0.5, 0.9], "drops": [0.3]}
+    result = mf.experiment("long-tail", out=tmp_path, progress=False, **given)
+    typical = {one["kind"]: one for one in result.numbers["typical"]}
+    assert list(typical) == ["memorized", "early_stopping", "pruning", "random"]
+    costs = {one["prune"]: one["lost"]["test"]["mean"] for one in result.numbers["pruning"]}
+    nearly = min(costs, key=lambda share: abs(costs[share] - 0.05))
+    assert typical["pruning"]["strength"] == f"{nearly:.0%}"
+
+    data = load(long_tail.plan(**ONE).worlds[0].dataset)
+    of = seen(data)[data.attributes["test_subpopulation"]]
+    (world,) = (one for one in tmp_path.iterdir() if one.is_dir())
+    free, pruned = (mf.open(world / store).trials for store in ("removal", f"prune-{nearly:g}"))
+    assert free.numbers[:2].tolist() == pruned.numbers.tolist() == [0, 1]
+    right = [unpack(trials.test_correct, trials.n_test)[:2] for trials in (free, pruned)]
+
+    def lost(which: np.ndarray) -> float:
+        return float(right[0][:, which].mean() - right[1][:, which].mean())
+
+    parts = next(one for one in result.numbers["pruning"] if one["prune"] == nearly)["lost"]
+    for name, which in (("test_once", of == 1), ("test_often", of > 1), ("test", of >= 0)):
+        assert parts[name]["mean"] == pytest.approx(lost(which))
+    for part in typical["pruning"]["by_size"]:
+        least, _, most = part["size"].rstrip("+").partition("-")
+        which = (of >= int(least)) & (of <= int(most or ("9999" if "+" in part["size"] else least)))
+        assert part["test_examples"] == which.sum()
+        if which.any():
+            assert part["lost"]["mean"] == pytest.approx(lost(which))
+    for code, part in enumerate(typical["pruning"]["by_class"]):
+        assert part["lost"]["mean"] == pytest.approx(lost(data.y_test == code))
+        assert part["seen_once"] == pytest.approx((of[data.y_test == code] == 1).mean())
+        assert part["training_examples"] == (data.y_train == code).sum()
+    for one in typical.values():  # classes are all of the test data
+        whole = [part["lost"]["mean"] * (data.y_test == code).mean() for code, part in enumerate(one["by_class"])]
+        assert sum(whole) == pytest.approx(one["lost"]["mean"])
+    assert "| pruning (" in "\n".join(long_tail.report(result, "digits"))
+    assert any(line.startswith("pruning (") for line in long_tail.say(result).lines)
+
+
 def test_clipping_alone_is_drawn_without_noise(tmp_path: Path) -> None:
     result = mf.experiment("long-tail", out=tmp_path, progress=False, **ONE | {"trials": 32, "clips": [1.0]})
     assert [one["clip"] for one in result.numbers["clipping"]] == [0.0, 1.0]
@@ -129,12 +192,15 @@ def test_clipping_alone_is_drawn_without_noise(tmp_path: Path) -> None:
 
 
 def test_a_learner_without_clipping_is_stopped_early_all_the_same(tmp_path: Path) -> None:
-    given = ONE | {"trials": 32, "epochs": [1, 2], "clips": [1.0], "learner": "linear"}
+    given = ONE | {"trials": 32, "epochs": [1, 2], "clips": [1.0], "prunes": [0.5], "learner": "linear"}
     settings = {"normalization": "subset", "batch": "40", "epochs": "2", "schedule": "constant"}
-    with pytest.warns(MemfluenceWarning, match="Clipping and noise are left out: linear@paper has no setting 'clip'"):
+    with (
+        pytest.warns(MemfluenceWarning, match="Clipping and noise are left out: linear@paper has no setting 'clip'"),
+        pytest.warns(MemfluenceWarning, match="Pruning is left out: linear@paper has no setting 'prune'"),
+    ):
         result = mf.experiment("long-tail", out=tmp_path, settings=settings, progress=False, **given)
     assert [one["epochs"] for one in result.numbers["early_stopping"]] == [1, 2]
-    assert result.numbers["clipping"] == []
+    assert result.numbers["clipping"] == result.numbers["pruning"] == []
 
 
 def test_bad_input(tmp_path: Path) -> None:
@@ -142,7 +208,14 @@ def test_bad_input(tmp_path: Path) -> None:
         long_tail.plan(trials=5)
     with pytest.raises(InputError, match="at least one Zipf exponent"):
         long_tail.plan(exponents=[])
-    for name, value in (("clips", [1.0, 0.0]), ("noises", [-1.0]), ("noise_clip", 0.0), ("clips", [float("inf")])):
+    infinite = ("clips", [float("inf")])
+    for name, value in (
+        ("clips", [1.0, 0.0]),
+        ("noises", [-1.0]),
+        ("noise_clip", 0.0),
+        ("weight_decays", [0.0]),
+        infinite,
+    ):
         with pytest.raises(InputError, match=f"`{name}` parameter must be finite and above 0"):
             long_tail.plan(**{name: value})  # type: ignore[arg-type]
     with pytest.raises(InputError, match="makes its own data"):

@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 
 from memfluence.datasets import Dataset
+from memfluence.experiments.doing import Retraining
 from memfluence.runs import Run
+from memfluence.seeding import generator, random_subset
 from memfluence.store import unpack
 
 SIZES = ((1, 1), (2, 2), (3, 3), (4, 5), (6, 10), (11, 20), (21, 10**9))  # of subpopulations, in the training set
+ARMS = ("all", "singletons", "random")
 
 
 @dataclass(frozen=True)
@@ -88,3 +91,17 @@ def accuracies(run: Run, rows: Collection[int] | None = None) -> dict[str, np.nd
     parts = {name: test[:, of] for name, of in which.items()}
     parts["singletons"] = unpack(trials.train_correct, trials.n_train)[chosen][:, of_train == 1]
     return {name: part.mean(axis=1) if part.shape[1] else np.empty(0) for name, part in parts.items()}
+
+
+def retraining(dataset: Dataset, repeats: int, seed: int) -> Retraining:
+    """Models on everything, without the singletons, and without as many random examples."""
+    single = times_seen(dataset)[dataset.attributes["train_subpopulation"]] == 1  # (n_train,) bool
+    kept = int((~single).sum())
+    masks: list[np.ndarray] = []
+    purposes = []
+    for arm in ARMS:
+        for repeat in range(repeats):
+            random = random_subset(generator(seed, "resample", len(masks)), dataset.n_train, kept)
+            masks.append({"all": np.ones_like(single), "singletons": ~single, "random": random}[arm])
+            purposes.append({"arm": arm, "repeat": repeat})
+    return Retraining("long-tail", np.stack(masks), tuple(purposes), {"world": dataset.name, "repeats": repeats}, seed)

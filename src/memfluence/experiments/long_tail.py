@@ -61,12 +61,11 @@ from memfluence.experiments._result import (
     points,
     spread,
 )
-from memfluence.experiments._worlds import Campaign, World, size_names, times_seen
-from memfluence.experiments.doing import Retraining, Training
+from memfluence.experiments._worlds import ARMS, Campaign, World, retraining, size_names, times_seen
+from memfluence.experiments.doing import Training
 from memfluence.learners import resolve
 from memfluence.records import Trials
 from memfluence.runs import Run
-from memfluence.seeding import generator, random_subset
 from memfluence.store import unpack
 
 if TYPE_CHECKING:
@@ -75,7 +74,6 @@ if TYPE_CHECKING:
 
 HEADING = "The theory (Feldman 2019), on data whose subpopulations are known"
 
-ARMS = ("all", "singletons", "random")
 EPOCHS = (1, 2, 3, 5, 6, 8, 12, 20, 30)
 CLIPS = (0.03, 0.1, 0.3, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)  # from singletons by chance to nothing lost
 NOISES = (0.03, 0.1, 0.2, 0.4, 1.0, 3.0)  # the other way round, as all that follow
@@ -146,20 +144,6 @@ def plan(
         margins,
         seed,
     )
-
-
-def retraining(dataset: Dataset, repeats: int, seed: int) -> Retraining:
-    """Models on everything, without the singletons, and without as many random examples."""
-    single = times_seen(dataset)[dataset.attributes["train_subpopulation"]] == 1  # (n_train,) bool
-    kept = int((~single).sum())
-    masks: list[np.ndarray] = []
-    purposes = []
-    for arm in ARMS:
-        for repeat in range(repeats):
-            random = random_subset(generator(seed, "resample", len(masks)), dataset.n_train, kept)
-            masks.append({"all": np.ones_like(single), "singletons": ~single, "random": random}[arm])
-            purposes.append({"arm": arm, "repeat": repeat})
-    return Retraining("long-tail", np.stack(masks), tuple(purposes), {"world": dataset.name, "repeats": repeats}, seed)
 
 
 def conduct(name: str, runs: list[Run], out: Path, training: Training, **options: Any) -> Result:

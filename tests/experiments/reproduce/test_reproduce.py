@@ -57,16 +57,21 @@ def test_one_call_leaves_one_report(tmp_path: Path) -> None:
 
 def test_the_theory_has_its_own_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     one = {"exponents": [1.0], "subpopulations": [40], "sizes": [80], "trials": 32, "repeats": 2}
-    limits = {"epochs": [1, 30], "clips": [0.1], "noises": [1.0]}
+    limits = {"epochs": [1, 30], "clips": [0.1], "noises": [1.0], "weight_decays": [0.1], "prunes": [0.5]}
+    limits |= {"drops": [0.2], "flips": [0.2], "flip_worlds": 2}
     monkeypatch.setitem(SUBJECTS, "digits", replace(SUBJECTS["digits"], chosen={"long-tail": one | limits}))
     found = small(tmp_path / "out", only="long-tail")
     text = (tmp_path / "out" / "reproduction.md").read_text()
     assert "have a mean memorization of" in text
     assert "with gradients clipped at 5 and noise of 1 times that, " in text
-    assert (tmp_path / "out" / "reproduction" / "long-tail.png").stat().st_size < 150_000
+    for name in ("long-tail", "long-tail-flips"):
+        assert f"(reproduction/{name}.png)" in text
+        assert (tmp_path / "out" / "reproduction" / f"{name}.png").stat().st_size < 150_000
+    assert "| memorization | 0." in text
     kept = tmp_path / "out" / "long-tail" / "long-tail.json"
     older = json.loads(kept.read_text())
-    del older["numbers"]["clipping"]  # as results were before there was clipping
+    for name in ("clipping", "typical", "flips"):  # as results were before there was clipping
+        del older["numbers"][name]
     kept.write_text(json.dumps(older))
     assert small(tmp_path / "out", only="long-tail")["missing"] == found["missing"] == {}
     assert "gradients" not in (tmp_path / "out" / "reproduction.md").read_text()
