@@ -42,8 +42,7 @@ def write_report(subject: Subject, parts: Parts, path: Path) -> dict[str, Any]:
         "report": str(path),
     }
     text = [f"# The paper's experiments on {TITLES[subject.name]}", "", *_beginning(subject, parts, run), ""]
-    text += [_made_with(parts), ""]
-    text += ["## The paper's numbers beside ours", ""]
+    text += [_made_with(parts), "", "## The paper's numbers beside ours", ""]
     text += [*as_markdown(rows, subject.paper), "", NOTE, ""]
     for part in SECTIONS:
         if part in parts.results:
@@ -64,8 +63,8 @@ def _section(part: str, result: Result, where: Path, path: Path, subject: str) -
     caption = getattr(module, "CAPTION", heading)
     said = module.report(result, subject) if hasattr(module, "report") else [f"{caption} {result.title}."]
     figures = sorted(where.glob(f"{result.name}*.png"), key=lambda file: len(file.name))
-    shown = [f"![{caption}]({_copied(file, path, part + file.stem.removeprefix(result.name))})" for file in figures]
-    return [f"## {heading}", "", *(line for one in shown for line in (one, "")), *said, ""]
+    shown = (f"![{caption}]({_copied(file, path, part + file.stem.removeprefix(result.name))})\n" for file in figures)
+    return [f"## {heading}", "", *shown, *said, ""]
 
 
 def _run(parts: Parts) -> Result:
