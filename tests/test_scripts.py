@@ -1,7 +1,7 @@
 """Every script that README, the documentation or the Makefile name runs, at a size of seconds.
 
 The scripts run in the process of the tests where they can, because importing takes most of the time of a small size.
-Those that need a GPU must say so in one sentence. Three scripts have tests of their own, which look at what they find.
+Those that need a GPU must say so in one sentence. Some scripts have tests of their own, which look at what they find.
 """
 
 import io
@@ -27,7 +27,6 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "Makefile", *ROOT.glob("docs/**/*.md")]
 ELSEWHERE = {
     "benchmarks/faults.py": "tests/store/upkeep/test_fault_campaign.py",
-    "benchmarks/fuzz.py": "tests/fuzzing/test_fuzzing.py",
     "benchmarks/soak.py": "tests/store/upkeep/test_soak.py",
     **{f"deploy/{name}": "tests/test_deploy.py" for name in ("gnu-parallel.sh", "ray-cluster.sh", "slurm-array.sh")},
 }

@@ -16,6 +16,7 @@ import memfluence as mf
 from engines import test_long_trials
 from engines.commands import DATA, LEARNER, command, memfluence, scores_of, start
 from engines.ray_cluster import SmallCluster, wait_for_segments
+from engines.test_planted_modules import executed_by, plant
 from memfluence.runs import scanning
 from memfluence.seeding import integer_seed
 
@@ -244,6 +245,11 @@ def test_there_is_no_ray(here: Path) -> None:
     assert done.returncode == 2
     assert "pip install 'memfluence[ray]'" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_nothing_runs_because_it_lies_in_the_current_directory(cluster: SmallCluster, tmp_path: Path) -> None:
+    run = [plant(tmp_path), "run", "digits", "--trials", "4", "--quiet", "--set", "epochs=2", "--out", "../ray"]
+    assert executed_by(tmp_path, *run, *on(cluster)) == set()
 
 
 def test_ray_is_imported_only_when_used() -> None:

@@ -17,15 +17,13 @@ import numpy as np
 
 import memfluence as mf
 from fuzzing.bytewise import bytewise, integer
-from fuzzing.case import Case
 from fuzzing.jsons import harmed_value
 from fuzzing.loading import load
+from fuzzing.reading import Case
 from fuzzing.runs import ask, refuse_hidden
 from memfluence.designs import make
 from memfluence.errors import MemfluenceError
 from memfluence.records import Kind
-
-__all__ = ["HARMS", "Archives", "zipped"]
 
 Arrays = dict[str, np.ndarray]
 _FILES = {"npz": "data.npz", "trials": "trials.npz", "release": "release/run-0/aux_arrays.npz"}
@@ -77,12 +75,6 @@ class Archives:
             assert not list(out.glob("trials/*")), "trials were written although the file was refused"
             return [str(error)]
         return ask(out)
-
-    def command(self, folder: Path, how: str, chance: random.Random) -> list[str]:
-        if how == "npz":
-            return ["plan", f"npz:{folder / 'data.npz'}", "--learner", "mlp"]
-        labels = ["--dataset", f"npz:{folder / 'labels.npz'}"] if how == "release" else []
-        return ["import", str(folder / _FILES[how].partition("/")[0]), "--out", str(folder / "run"), *labels]
 
 
 def _files(how: str, content: bytes) -> dict[str, bytes]:

@@ -4,8 +4,6 @@ import random
 import struct
 from collections.abc import Callable, Sequence
 
-__all__ = ["INTEGERS", "bytewise", "cut", "integer"]
-
 INTEGERS = (
     *(0, 1, 2, 3, 7, 8, 9, 15, 16, 63, 64, 100, 127, 128, 255, 256, 1000, 4096, 32767, 32768, 65535, 65536),
     *(10**6, 2**24, 2**28, 2**30, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**40, 2**53, 2**62, 2**63 - 1, 2**63, 2**64 - 1),

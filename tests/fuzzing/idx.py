@@ -9,10 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from fuzzing.bytewise import bytewise, integer
-from fuzzing.case import Case
 from fuzzing.loading import load
-
-__all__ = ["IdxFiles"]
+from fuzzing.reading import Case
 
 
 class IdxFiles:
@@ -43,9 +41,6 @@ class IdxFiles:
 
     def read(self, folder: Path, how: str) -> list[str]:
         return load(f"mnist:{folder}")
-
-    def command(self, folder: Path, how: str, chance: random.Random) -> list[str]:
-        return ["plan", f"mnist:{folder}", "--learner", "mlp"]
 
 
 def _idx(values: np.ndarray) -> bytes:

@@ -7,8 +7,6 @@ from typing import Any
 
 from fuzzing.bytewise import bytewise, integer
 
-__all__ = ["harmed_json", "harmed_value", "strange"]
-
 _PATHS = (
     "../../etc/passwd",
     "/etc/passwd",

@@ -6,8 +6,6 @@ from fuzzing.runs import refuse_hidden
 from memfluence import datasets
 from memfluence.errors import MemfluenceError
 
-__all__ = ["load"]
-
 
 def load(spec: str) -> list[str]:
     """What is said against the data; none if they are taken."""

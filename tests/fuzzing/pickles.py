@@ -15,10 +15,8 @@ from typing import Any
 import numpy as np
 
 from fuzzing.bytewise import bytewise, integer
-from fuzzing.case import CANARY, Case
 from fuzzing.loading import load
-
-__all__ = ["Pickles"]
+from fuzzing.reading import CANARY, Case
 
 _RUN = f"touch {CANARY}; touch ../{CANARY}"
 _WRITE = f"__import__('pathlib').Path('../{CANARY}').write_text('x')"
@@ -83,9 +81,6 @@ class Pickles:
 
     def read(self, folder: Path, how: str) -> list[str]:
         return load(f"{how}:{folder}")
-
-    def command(self, folder: Path, how: str, chance: random.Random) -> list[str]:
-        return ["plan", f"{how}:{folder}", "--learner", "mlp"]
 
 
 class _AsOfficial(pickle.Pickler):

@@ -14,10 +14,8 @@ import numpy as np
 from PIL import Image
 
 from fuzzing.bytewise import bytewise, integer
-from fuzzing.case import CANARY, Case
 from fuzzing.loading import load
-
-__all__ = ["Pictures"]
+from fuzzing.reading import CANARY, Case
 
 Chunk = tuple[bytes, bytes]  # type and content
 _MAGIC = b"\x89PNG\r\n\x1a\n"
@@ -58,9 +56,6 @@ class Pictures:
 
     def read(self, folder: Path, how: str) -> list[str]:
         return load(f"folder:{folder}{how}")
-
-    def command(self, folder: Path, how: str, chance: random.Random) -> list[str]:
-        return ["plan", f"folder:{folder}{'?size=8' if 'lazy' in how else how}", "--learner", "mlp"]
 
 
 def _picture(mode: str, form: str = "PNG") -> bytes:

@@ -15,15 +15,13 @@ import pyarrow.parquet as pq
 
 import memfluence as mf
 from fuzzing.bytewise import bytewise
-from fuzzing.case import CANARY, Case
 from fuzzing.jsons import harmed_json, harmed_value
+from fuzzing.reading import CANARY, Case
 from fuzzing.runs import ask, refuse_hidden, seed_runs
 from memfluence.errors import MemfluenceError
 from memfluence.records import digest
 from memfluence.store.parquet import content_digest
 from memfluence.store.segments import encode_table
-
-__all__ = ["RunFiles"]
 
 _CODE = ("input/learner.py:learn", "input/learner.py", "learner:learn", "./input/learner.py:learn@fast", "os:system")
 
@@ -102,9 +100,6 @@ class RunFiles:
             refuse_hidden(error)
             said.append(f"note: {error}".replace(place or "DATA", "DATA"))  # a path of the run's own, of any length
         return said
-
-    def command(self, folder: Path, how: str, chance: random.Random) -> list[str]:
-        return [*chance.choice((("status",), ("verify",), ("scores",), ("pairs",), ("scores", "--json"))), str(folder)]
 
 
 def _harmed_note(content: bytes, chance: random.Random) -> bytes:

@@ -17,8 +17,6 @@ from memfluence.errors import MemfluenceError
 from memfluence.records import Failure, Outcome
 from memfluence.store import RunInfo, TrialStore, segment_columns
 
-__all__ = ["ask", "refuse_hidden", "seed_runs"]
-
 N_TRAIN, N_TEST, TRIALS = 21, 13, 12
 _LEARNERS: tuple[Mapping[str, Any] | None, ...] = (
     {

@@ -14,11 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fuzzing.bytewise import bytewise, integer
-from fuzzing.case import Case
+from fuzzing.reading import Case
 from fuzzing.runs import ask, seed_runs
 from memfluence.store.parquet import content_digest
-
-__all__ = ["HARMS", "WRITINGS", "Segments", "bytewise_parquet", "written"]
 
 WRITINGS: tuple[dict[str, Any], ...] = (
     {"compression": "zstd", "write_page_checksum": True},
@@ -79,9 +77,6 @@ class Segments:
 
     def read(self, folder: Path, how: str) -> list[str]:
         return ask(folder)
-
-    def command(self, folder: Path, how: str, chance: random.Random) -> list[str]:
-        return [*chance.choice((("status",), ("verify",), ("scores",), ("pairs",), ("status", "--json"))), str(folder)]
 
 
 def written(table: pa.Table, how: dict[str, Any]) -> bytes:

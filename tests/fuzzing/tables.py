@@ -11,14 +11,12 @@ import memfluence as mf
 from fuzzing.archives import HARMS as HARMS_OF_ARRAYS
 from fuzzing.archives import zipped
 from fuzzing.bytewise import bytewise, integer
-from fuzzing.case import Case
+from fuzzing.reading import Case
 from fuzzing.runs import refuse_hidden
 from fuzzing.segments import HARMS as HARMS_OF_TABLES
 from fuzzing.segments import WRITINGS, bytewise_parquet, written
 from memfluence.errors import MemfluenceError
 from memfluence.runs import Table
-
-__all__ = ["Tables"]
 
 _WHOLE = "whole.csv"  # the same unharmed, for comparison
 _CELLS = (
@@ -114,9 +112,6 @@ class Tables:
                 agreement = found.get("memorization", {})
                 assert 0 <= (agreement.get("memorized_jaccard") or 0) <= 1
         return said
-
-    def command(self, folder: Path, how: str, chance: random.Random) -> list[str]:
-        return ["compare", str(folder / how), *chance.choice(((), (str(folder / _WHOLE),), ("--json",)))]
 
 
 def _bytes(columns: dict[str, np.ndarray], ending: str) -> bytes:

@@ -1,51 +1,58 @@
-"""The fuzzing of benchmarks/fuzz.py: a few hundred inputs of each kind, or with --soak twenty thousand."""
+"""Harmed and hostile files through every reader of what comes from outside: a few hundred of each kind, or with --soak
+twenty thousand.
 
-import json
+Each input begins as one of several small valid files in the real format and is harmed: in its structure, such as a size
+in a header, an instruction of a pickle or a value in JSON, with checksums, digests and lengths set right so that the
+parser gets to see it; or in its bytes. It is then read as the public functions read it: a run is opened, asked for its
+status, scores and pairs, and verified; a dataset is loaded by name; trials are imported; tables are compared.
+
+The library must take the input or say what is wrong with it in one sentence. A finding is anything else, see
+`reading.py`. Hypothesis shows the generator of a finding: `chance=Random(NUMBER)` makes the
+input again. The small version reads the same inputs each time, the long one others.
+"""
+
+import random
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-FUZZ = Path(__file__).parent.parent.parent / "benchmarks" / "fuzz.py"
-KINDS = ["segment", "run.json", "npz", "idx", "pickle", "png", "table"]
+from fuzzing.archives import Archives
+from fuzzing.idx import IdxFiles
+from fuzzing.pickles import Pickles
+from fuzzing.pictures import Pictures
+from fuzzing.reading import LONGEST, Kind, read_case, sentence_fault, watched
+from fuzzing.run_files import RunFiles
+from fuzzing.segments import Segments
+from fuzzing.tables import Tables
+
+KINDS: list[Callable[[], Kind]] = [Segments, RunFiles, Archives, IdxFiles, Pickles, Pictures, Tables]
+on_linux = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="it reads memory from /proc")
 
 
+@on_linux
 @pytest.mark.timeout(7200)
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="it reads memory from /proc")
-def test_harmed_files_are_taken_or_refused_in_one_sentence(tmp_path: Path, soak: bool) -> None:
-    inputs, out, page = 20_000 if soak else 250, tmp_path / "fuzz.json", tmp_path / "fuzzing.md"
-    line = [sys.executable, str(FUZZ), "--inputs", str(inputs), "--seed", "2", "--findings", str(tmp_path / "findings")]
-    done = subprocess.run(
-        [*line, "--only", *KINDS, "--out", str(out), "--page", str(page)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    found = json.loads(out.read_text())
-    assert found["findings"] == 0
-    for row, kind in zip(found["table"], KINDS, strict=True):
-        assert (row["kind"], row["inputs"]) == (kind, inputs)
-        assert row["accepted"] + row["rejected"] == inputs
-        assert min(row["accepted"], row["rejected"]) > inputs / 50  # harm gets through the door, and is noticed
-        assert row["commands"] == inputs // 500
-    assert f"| png | {inputs:,} |" in page.read_text()
+@pytest.mark.parametrize("kind", KINDS)
+def test_harmed_files_are_taken_or_refused_in_words(kind: Callable[[], Kind], tmp_path: Path, soak: bool) -> None:
+    made, verdicts = kind(), Counter[str]()
+    with watched(made, tmp_path) as watch:
 
+        @settings(max_examples=20_000 if soak else 250, derandomize=not soak, suppress_health_check=list(HealthCheck))
+        @given(st.randoms(use_true_random=True))
+        def read(chance: random.Random) -> None:
+            case = made.harmed(chance)
+            verdict, why = read_case(made, case, tmp_path, watch)
+            verdicts[verdict] += 1
+            assert not why, why
 
-@pytest.mark.timeout(600)
-def test_nothing_runs_because_it_lies_in_the_current_directory(tmp_path: Path) -> None:
-    """Not in workers, not on Ray, not in joblib's processes; the first row is Python's own way, in which it does."""
-    out, page = tmp_path / "fuzz.json", tmp_path / "fuzzing.md"
-    line = [sys.executable, str(FUZZ), "--only", "directory", "--out", str(out), "--page", str(page)]
-    done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    control, *commands = json.loads(out.read_text())["directory"]
-    assert {"pickle", "struct", "signal"} <= set(control["executed"])
-    assert {row["command"] for row in commands} >= {"1 worker", "2 workers", "an estimator's processes"}
-    assert not any(row["executed"] or row["code"] for row in commands)
-    assert "| 2 workers | 0 |" in page.read_text()
+        read()
+    # Harm comes in, and is noticed.
+    assert min(verdicts["accepted"], verdicts["rejected"]) > sum(verdicts.values()) / 50
 
 
 # A kind of file whose reader does what no reader may, one after the other; the fuzzing must notice each.
@@ -53,8 +60,7 @@ CONTROL = """
 import os, pickle, sys, warnings
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
-from fuzzing.case import Case
-from fuzzing.worker import prepared, read_case
+from fuzzing.reading import Case, read_case, watched
 from fuzzing.runs import refuse_hidden
 from memfluence.errors import StoreError
 
@@ -62,8 +68,6 @@ class Control:
     seeds = (Case({"x": b""}, "nothing"),)
     def read(self, folder, how):
         return DEEDS[how](folder) or []
-    def command(self, folder, how, chance):
-        return ["status", str(folder)]
 
 def fail(error):
     raise error
@@ -105,18 +109,17 @@ os.chdir(here)
 (here / "stranger.py").write_text("")
 sys.path.insert(0, str(here))
 kind = Control()
-watch = prepared(kind, here)
-for how in DEEDS:
-    result = read_case(kind, Case({"x": b""}, how), here, watch)
-    print(how, result["verdict"], result["why"][:80].replace(chr(10), " "))
-    if (here / "canary").exists():
-        (here / "canary").unlink()
+with watched(kind, here) as watch:
+    for how in DEEDS:
+        verdict, why = read_case(kind, Case({"x": b""}, how), here, watch)
+        print(how, verdict, why[:80].replace(chr(10), " "))
+        (here / "canary").unlink(missing_ok=True)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="it reads memory from /proc")
+@on_linux
 def test_what_no_reader_may_do_is_a_finding(tmp_path: Path) -> None:
-    line = [sys.executable, "-W", "ignore", "-c", CONTROL, str(FUZZ.parent), str(tmp_path)]
+    line = [sys.executable, "-W", "ignore", "-c", CONTROL, str(Path(__file__).parent.parent), str(tmp_path)]
     done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     verdicts = {how: verdict for how, verdict, *_ in map(str.split, done.stdout.splitlines())}
@@ -125,16 +128,7 @@ def test_what_no_reader_may_do_is_a_finding(tmp_path: Path) -> None:
     assert len(verdicts) == 20
 
 
-def test_a_finding_is_saved_and_read_again(tmp_path: Path) -> None:
-    """A case whose answer is no sentence, because nobody expects a reader to say it."""
-    sys.path.insert(0, str(FUZZ.parent))
-    try:
-        from fuzzing.case import Case, from_json, to_json
-        from fuzzing.worker import LONGEST, sentence_fault
-    finally:
-        sys.path.remove(str(FUZZ.parent))
-    case = Case({"train/a.png": b"\x00\xff", "x": b""}, "?size=8")
-    assert from_json(to_json("png", case, why="longer than 10 s")) == ("png", case)
+def test_what_people_read_is_one_sentence(tmp_path: Path) -> None:
     assert sentence_fault(f"{tmp_path}/x is damaged; write it again.", tmp_path) == ""
     for text in ("two\nlines.", "\x1b[2J.", "x" * LONGEST + ".", "", "no end"):
         assert sentence_fault(text, tmp_path)

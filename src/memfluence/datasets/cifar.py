@@ -160,6 +160,8 @@ class _Unpickler(pickle._Unpickler):  # in Python: the compiled one allocates wh
         {("numpy", "dtype"): _Dtype, ("_codecs", "encode"): _Encoded, ("numpy", "ndarray"): _Array}
         | {(f"numpy.{core}.multiarray", "_reconstruct"): _Array for core in ("core", "_core")}
     )  # fmt: skip
+    # Without the one instruction that makes room for whatever its length asks for.
+    dispatch = {code: load for code, load in pickle._Unpickler.dispatch.items() if code != pickle.BYTEARRAY8[0]}
 
     def find_class(self, module: str, name: str, /) -> Any:
         if (module, name) not in self.stand_ins:

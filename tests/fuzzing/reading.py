@@ -1,47 +1,55 @@
-"""The process that reads harmed files: what it may use, what it must not do, and what it says of each input."""
+"""Reading harmed files: one input, what a reader may use and do while it reads it, and what becomes of it."""
 
 import io
 import os
 import random
 import resource
 import shutil
-import signal
 import sys
 import time
 import warnings
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from fuzzing.case import CANARY, Case, Kind, lay
+import pyarrow as pa
+
 from memfluence.errors import MemfluenceWarning
+from memfluence.store.cache import cache_directory
 
-__all__ = ["LONGEST", "MOST_BYTES", "Watch", "prepared", "read_case", "run_command", "sentence_fault"]
-
+SECONDS = 10.0  # that one input may take
 MOST_BYTES = 512 * 2**20  # that one input may add to the address space of the process, and to what is resident
 LONGEST = 400  # letters of a sentence, where the path of the input counts for none
+CANARY = "canary"  # the file that hostile inputs try to write, beside the folder of the input
 
 _FORBIDDEN = (
-    "os.system",
-    "os.exec",
-    "os.posix_spawn",
-    "os.spawn",
-    "os.fork",
-    "os.forkpty",
-    "subprocess.Popen",
-    "pty.spawn",
+    *("os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty", "subprocess.Popen", "pty.spawn"),
+    *("socket.connect", "socket.getaddrinfo", "socket.bind", "socket.sendto", "pickle.find_class", "ctypes.dlopen"),
+    *("urllib.Request", "ftplib.connect", "webbrowser.open", "code.__new__", "sys.settrace"),
 )
-_FORBIDDEN += (
-    "socket.connect",
-    "socket.getaddrinfo",
-    "socket.bind",
-    "socket.sendto",
-    "pickle.find_class",
-    "ctypes.dlopen",
-)
-_FORBIDDEN += ("urllib.Request", "ftplib.connect", "webbrowser.open", "code.__new__", "sys.settrace")
 _CHANGING = ("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod")
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+@dataclass(frozen=True)
+class Case:
+    """One input."""
+
+    files: Mapping[str, bytes]  # by their paths within the folder of the input
+    how: str = ""  # which reader, where a kind has several
+
+
+class Kind(Protocol):
+    """Files of one kind: valid ones that are harmed, and the reader that the harmed ones are given to."""
+
+    seeds: tuple[Case, ...]  # valid
+
+    def harmed(self, chance: random.Random) -> Case: ...
+
+    def read(self, folder: Path, how: str) -> list[str]:
+        """What the library says against the files, a sentence each; none if it takes them."""
 
 
 class Watch:
@@ -52,23 +60,23 @@ class Watch:
     """
 
     def __init__(self, scratch: Path) -> None:
-        import pyarrow as pa
-
-        from memfluence.store.cache import cache_directory
-
         places = (scratch, cache_directory())  # the second is where this machine remembers its data
         self.places = tuple(f"{place.resolve()}/" for place in places)
         self.is_on, self.seen = False, ""
         self._known = {name.partition(".")[0] for name in sys.modules} | set(sys.stdlib_module_names)
-        self._code = tuple({sys.prefix, sys.base_prefix, str(Path(__file__).resolve().parents[2])})
-        opened = pa.OSFile
+        packages = Path(pa.__file__).parent.parent
+        self._code = tuple({sys.prefix, sys.base_prefix, str(packages), str(Path(__file__).resolve().parents[2])})
+        self._opened = opened = pa.OSFile
 
         def open_file(path: str, *arguments: Any, **options: Any) -> Any:
             self._look("open", (path, None, os.O_RDONLY))
             return opened(path, *arguments, **options)
 
         pa.OSFile = open_file
-        sys.addaudithook(self._look)
+        sys.addaudithook(self._look)  # for as long as the process lives
+
+    def end(self) -> None:
+        self.is_on, pa.OSFile = False, self._opened
 
     def _look(self, event: str, arguments: Any) -> None:
         if not self.is_on or self.seen:
@@ -99,61 +107,54 @@ class Watch:
         return name.startswith(("/proc/", "/sys/", *self._code))
 
 
-def prepared(kind: Kind, here: Path) -> Watch:
-    """Everything loaded and compiled that valid inputs need; then memory and actions are watched."""
-    folder = here / "input"
+@contextmanager
+def watched(kind: Kind, here: Path) -> Iterator[Watch]:
+    """Everything loaded and compiled that valid inputs need; then actions are watched, and memory is limited."""
+    limits, pool = resource.getrlimit(resource.RLIMIT_AS), pa.default_memory_pool()
+    pa.set_memory_pool(pa.system_memory_pool())  # takes what it needs, so that a limit means something
     for seed in kind.seeds:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", MemfluenceWarning)
-            said = _read(kind, seed, folder)
+            said = kind.read(_laid(seed, here), seed.how)
         refused = [one for one in said if not one.startswith("note: ") and "save the images with 8 bits" not in one]
         assert not refused, refused
-    _try_command(kind, folder)
-    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (size + MOST_BYTES, resource.RLIM_INFINITY))
-    return Watch(here / "input")
+    watch = Watch(here / "input")
+    try:
+        yield watch
+    finally:
+        watch.end()
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+        pa.set_memory_pool(pool)
 
 
-def _try_command(kind: Kind, folder: Path) -> None:
-    """Each command line here, once: they and Typer load what they need when they first need it."""
-    from memfluence.cli import main
-
-    for seed in kind.seeds:
-        shutil.rmtree(folder)
-        folder.mkdir()
-        lay(seed, folder)
-        lines = [tuple(kind.command(folder, seed.how, random.Random(number))) for number in range(20)]
-        for line in dict.fromkeys(lines):
-            with suppress(SystemExit), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-                main(line)
-
-
-def _read(kind: Kind, case: Case, folder: Path) -> list[str]:
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    lay(case, folder)
-    return kind.read(folder, case.how)
-
-
-def read_case(kind: Kind, case: Case, here: Path, watch: Watch) -> dict[str, Any]:
-    """The verdict on one input: accepted, rejected, or a finding and why; with its time and its memory."""
+def _laid(case: Case, here: Path) -> Path:
     folder = here / "input"
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    lay(case, folder)
-    before = _reset_peak()
-    began = time.perf_counter()
+    for name, content in case.files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return folder
+
+
+def read_case(kind: Kind, case: Case, here: Path, watch: Watch) -> tuple[str, str]:
+    """The verdict on one input, accepted, rejected or a finding, and why."""
+    folder, why = _laid(case, here), ""
     said: list[str] = []
-    why = ""
-    watch.seen, watch.is_on = "", True
+    before, (_, hard) = _reset_peak(), resource.getrlimit(resource.RLIMIT_AS)
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + MOST_BYTES, hard))
+    began = time.perf_counter()
     with warnings.catch_warnings(record=True) as heard, redirect_stderr(io.StringIO()) as spoken:
         warnings.simplefilter("always")
+        watch.seen, watch.is_on = "", True
         try:
             said = kind.read(folder, case.how)
         except BaseException as error:
             why = f"{type(error).__name__}: {error!s:.300} ({_place(error)})"
         finally:
             watch.is_on = False
+            resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
     seconds, grown = time.perf_counter() - began, max(0, _peak() - before)
     for warning in heard:
         if issubclass(warning.category, MemfluenceWarning):
@@ -165,8 +166,9 @@ def read_case(kind: Kind, case: Case, here: Path, watch: Watch) -> dict[str, Any
     why = why or watch.seen or next(iter(faults), "")
     why = why or (f"{grown / 2**20:.0f} MiB of memory" if grown > MOST_BYTES else "")
     why = why or ("the canary was written" if (here / CANARY).exists() or (folder / CANARY).exists() else "")
+    why = why or (f"longer than {SECONDS} s" if seconds > SECONDS else "")
     verdict = "finding" if why else "rejected" if any(not one.startswith("note: ") for one in said) else "accepted"
-    return {"verdict": verdict, "why": why, "seconds": seconds, "bytes": grown, "said": said[:1]}
+    return verdict, why
 
 
 def sentence_fault(text: str, folder: Path) -> str:
@@ -181,62 +183,6 @@ def sentence_fault(text: str, folder: Path) -> str:
     if not plain.strip() or plain.rstrip()[-1] not in ".?)":
         return f"no sentence: {plain!r:.300}"
     return ""
-
-
-def run_command(kind: Kind, case: Case, here: Path, chance: random.Random, seconds: float, watch: Watch) -> str:
-    """The same input through the command line, in a process of its own; what is wrong with how it ends."""
-    folder, output = here / "input", here / "output"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    lay(case, folder)
-    line = kind.command(folder, case.how, chance)
-    pid = os.fork()
-    if pid == 0:
-        _become_command(line, output, watch)
-    ends = time.monotonic() + seconds
-    done = 0
-    while not done and time.monotonic() < ends:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        time.sleep(0.002)
-    if not done:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        return f"'memfluence {line[0]}' ran longer than {seconds} s"
-    code = os.waitstatus_to_exitcode(status)
-    lines = output.read_text(errors="replace").splitlines()
-    errors = [one for one in lines if not one.startswith("memfluence: note: ")]
-    shown = f"'memfluence {line[0]}' ended with {code} and said {errors!r:.300}"
-    if code not in (0, 1, 2) or any("Unexpected" in one for one in errors):
-        return shown
-    if code and line[0] != "verify" and (len(errors) != 1 or not errors[0].startswith("memfluence: ")):
-        return shown
-    if code == 0 and errors and not all(one.startswith("memfluence: ") for one in errors):
-        return shown
-    return next(iter(fault for fault in (sentence_fault(one, folder) for one in lines) if fault), "")
-
-
-def _become_command(line: list[str], output: Path, watch: Watch) -> None:
-    """In the child: the command, with what it says on stderr in a file. Never returns."""
-    code = 70
-    try:
-        with output.open("w") as file, Path(os.devnull).open("w") as nothing:
-            os.dup2(file.fileno(), 2)
-            os.dup2(nothing.fileno(), 1)
-            sys.stderr = os.fdopen(2, "w", errors="backslashreplace", closefd=False)
-            sys.stdout = os.fdopen(1, "w", closefd=False)
-            from memfluence.cli import main
-
-            watch.is_on = True
-            try:
-                main(line)
-            except SystemExit as end:
-                code = int(end.code or 0)
-            watch.is_on = False
-            if watch.seen:
-                print(f"memfluence: Unexpected action: {watch.seen}", file=sys.stderr)
-            sys.stderr.flush()
-    finally:
-        os._exit(code)
 
 
 def _place(error: BaseException) -> str:
