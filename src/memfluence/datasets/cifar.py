@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -161,7 +161,7 @@ class _Unpickler(pickle._Unpickler):  # in Python: the compiled one allocates wh
         | {(f"numpy.{core}.multiarray", "_reconstruct"): _Array for core in ("core", "_core")}
     )  # fmt: skip
     # Without the one instruction that makes room for whatever its length asks for.
-    dispatch = {code: load for code, load in pickle._Unpickler.dispatch.items() if code != pickle.BYTEARRAY8[0]}
+    dispatch: ClassVar = {code: do for code, do in pickle._Unpickler.dispatch.items() if code != pickle.BYTEARRAY8[0]}
 
     def find_class(self, module: str, name: str, /) -> Any:
         if (module, name) not in self.stand_ins:
