@@ -59,10 +59,9 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             del sys.modules[name]
 
 
-@pytest.mark.parametrize("hash_seed", ["1", "2"])
-def test_a_fresh_process_calls_every_function_the_same(hash_seed: str) -> None:
+def test_a_fresh_process_calls_every_function_the_same() -> None:
     command = [sys.executable, str(Path(identified_learners.__file__))]
-    environment = os.environ | {"PYTHONHASHSEED": hash_seed}
+    environment = os.environ | {"PYTHONHASHSEED": "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"}
     elsewhere = subprocess.run(command, env=environment, capture_output=True, check=True, text=True).stdout
     here = {name: described(function) for name, function in LEARNERS.items()}
     for name, found in json.loads(elsewhere).items():
