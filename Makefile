@@ -1,5 +1,5 @@
 # make demo: install into .venv, run the digits example, write a report.
-# make test: install into .venv, then everything CI runs (the tests build the documentation's site, too), in two
+# make test: install into .venv, then everything CI runs (the tests build the documentation's site, too), in three
 #   processes; as root on Debian also Chromium, for the explorer's tests.
 # make docs: the documentation as a site, in site/.
 # make wheel-check: build the package, install the wheel into an empty environment of PYTHON, and use it there.
@@ -32,8 +32,8 @@ lint: $(INSTALLED)
 types: $(INSTALLED)
 	$(BIN)/mypy
 
-unit: $(INSTALLED) browser
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+unit: $(INSTALLED) browser  # three for two cores: many tests wait for other processes
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

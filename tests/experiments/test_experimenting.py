@@ -12,7 +12,7 @@ import pytest
 from small_runs import dataset, make_run
 
 import memfluence as mf
-from engines.commands import DATA, LEARNER, memfluence, start
+from engines.commands import DATA, LEARNER, in_this_process, start
 from memfluence.errors import InputError, LearnerError, MemfluenceWarning, RunMismatchError
 from memfluence.experiments import Retraining, consistency, last_layer, removal
 from memfluence.store import TrialStore
@@ -136,7 +136,7 @@ def test_accuracies_and_counts_are_those_of_the_keep_that_was_asked_for(tmp_path
 def here(tmp_path: Path) -> Path:
     noted = LEARNER.replace("def learn(x, y, seed):", "def learn(x, y, seed):\n    open('trained.log', 'a').write('.')")
     (tmp_path / "learner.py").write_text(noted)
-    memfluence("run", DATA, "--learner", "learner.py:learn", "--trials", "100", "--out", "run", cwd=tmp_path)
+    in_this_process("run", DATA, "--learner", "learner.py:learn", "--trials", "100", "--out", "run", cwd=tmp_path)
     return tmp_path
 
 
@@ -145,7 +145,7 @@ AGAIN = ("--learner", "learner.py:learn")
 
 
 def test_stopped_and_resumed_it_trains_only_what_is_missing(here: Path) -> None:
-    memfluence(*REMOVAL, *AGAIN, "--out", "whole", cwd=here)
+    in_this_process(*REMOVAL, *AGAIN, "--out", "whole", cwd=here)
     trained = len(Path(here, "trained.log").read_text())
     process = start(*REMOVAL, *AGAIN, "--out", "stopped", cwd=here, pause=0.8)
     trials = here / "stopped" / "trained" / "trials"
@@ -159,7 +159,7 @@ def test_stopped_and_resumed_it_trains_only_what_is_missing(here: Path) -> None:
     first = TrialStore.open(trials.parent).scan().numbers.tolist()
     assert 0 < len(first) < 15
     assert not (here / "stopped" / "removal.json").exists()
-    done = json.loads(memfluence(*REMOVAL, *AGAIN, "--out", "stopped", "--json", cwd=here).stdout)
+    done = json.loads(in_this_process(*REMOVAL, *AGAIN, "--out", "stopped", "--json", cwd=here).stdout)
     kept = {path.name for path in trials.iterdir()}
     assert sorted(TrialStore.open(trials.parent).scan().numbers.tolist()) == list(range(15))
     assert len(kept) >= 2  # what was there and what was missing
@@ -170,8 +170,8 @@ def test_stopped_and_resumed_it_trains_only_what_is_missing(here: Path) -> None:
 
 
 def test_the_runs_own_builtin_learner_is_made_again(tmp_path: Path) -> None:
-    memfluence("run", DATA, "--set", "epochs=3", "--trials", "60", "--out", "run", cwd=tmp_path)
-    shown = memfluence(*REMOVAL, cwd=tmp_path).stdout
+    in_this_process("run", DATA, "--set", "epochs=3", "--trials", "60", "--out", "run", cwd=tmp_path)
+    shown = in_this_process(*REMOVAL, cwd=tmp_path).stdout
     assert "memorized at 0.2 or above; their removal costs" in shown
     there = TrialStore.open(tmp_path / "run" / "experiments" / "removal" / "trained")
     assert there.info.learner == TrialStore.open(tmp_path / "run").info.learner
@@ -179,7 +179,7 @@ def test_the_runs_own_builtin_learner_is_made_again(tmp_path: Path) -> None:
 
 
 def test_a_learner_from_a_file_has_to_be_given_again(here: Path) -> None:
-    failed = memfluence(*REMOVAL, cwd=here, expect=2)
+    failed = in_this_process(*REMOVAL, cwd=here, expect=2)
     assert "'learn' is not built in" in failed.stderr
     assert "--learner" in failed.stderr
     assert not (here / "run" / "experiments").exists()

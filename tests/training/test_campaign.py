@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import memfluence as mf
-from engines.commands import DATA, memfluence
+from engines.commands import DATA, in_this_process, memfluence
 from memfluence.errors import DeadlineReached, TrialsFailedError
 from memfluence.records import LONGEST_MESSAGE, LONGEST_TRACEBACK, Failure
 from memfluence.store import TrialStore
@@ -29,12 +29,12 @@ def learn(x, y, seed):
 def test_an_error_that_is_no_text_is_a_failure_all_the_same(tmp_path: Path, workers: str) -> None:
     (tmp_path / "strange.py").write_text(STRANGE)
     line = ["run", DATA, "--trials", "12", "--learner", "strange.py:learn", "--workers", workers, "--out", "run"]
-    done = memfluence(*line, cwd=tmp_path, expect=1)
-    status = json.loads(memfluence("status", "run", "--json", cwd=tmp_path).stdout)
+    done = in_this_process(*line, cwd=tmp_path, expect=1)
+    status = json.loads(in_this_process("status", "run", "--json", cwd=tmp_path).stdout)
     assert status["trials_failed"] > 0
     assert status["trials"] + status["trials_failed"] == 12
     assert f"{status['trials_failed']} trial(s) failed" in done.stderr
-    shown = done.stdout + done.stderr + memfluence("status", "run", cwd=tmp_path).stdout
+    shown = done.stdout + done.stderr + in_this_process("status", "run", cwd=tmp_path).stdout
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", shown), "a terminal would obey the learner's error"
     assert "no file '\\udcff'" in shown
     longest = max(path.stat().st_size for path in (tmp_path / "run" / "failures").iterdir())
@@ -83,10 +83,10 @@ def test_a_run_within_a_directory_whose_name_is_not_utf_8(tmp_path: Path) -> Non
 
 
 def test_a_suggestion_does_not_take_a_directory_for_an_option(tmp_path: Path) -> None:
-    done = memfluence("run", DATA, "--trials", "2", "--out=-x", cwd=tmp_path)
+    done = in_this_process("run", DATA, "--trials", "2", "--out=-x", cwd=tmp_path)
     suggested = done.stdout.partition("Next: memfluence report ")[2].split()[0]
     assert suggested == str(tmp_path / "-x")
-    memfluence("report", suggested, cwd=tmp_path)
+    in_this_process("report", suggested, cwd=tmp_path)
 
 
 def test_at_the_deadline_it_stops_and_goes_on_later(tmp_path: Path) -> None:
@@ -125,11 +125,11 @@ def test_a_learner_that_changes_the_directory_changes_no_path_of_the_run(tmp_pat
     x[:10] = y[:10]  # half of the training examples are easy, so that removing the others leaves some
     np.savez(here / "data.npz", x_train=x[:20], y_train=y[:20], x_test=x[20:], y_test=y[20:])
     learner = ["--learner", "restless.py:learn", "--workers", workers]
-    done = memfluence("run", "npz:data.npz", "--trials", "20", *learner, "--out", "run", cwd=here)
+    done = in_this_process("run", "npz:data.npz", "--trials", "20", *learner, "--out", "run", cwd=here)
     assert "20 of 20 trials in run:" in done.stdout
     assert "Next: memfluence report run\n" in done.stdout
-    memfluence("verify", "run", "--sample", "2", "--learner", "restless.py:learn", cwd=here)
-    memfluence("experiment", "removal", "run", "--repeats", "2", *learner, "--out", "removal", cwd=here)
+    in_this_process("verify", "run", "--sample", "2", "--learner", "restless.py:learn", cwd=here)
+    in_this_process("experiment", "removal", "run", "--repeats", "2", *learner, "--out", "removal", cwd=here)
     assert (here / "removal" / "removal.json").is_file()
     assert {path.name for path in elsewhere.rglob("*")} == {"weights", "deeper"}
 
