@@ -33,7 +33,7 @@ def test_the_example_of_the_readme() -> None:
     table = run.memorization()
     assert list(table.columns) == [
         "index", "label", "memorization", "stderr", "lower", "upper",
-        "accuracy_in", "accuracy_out", "trials_in", "trials_out",
+        "accuracy_in", "accuracy_out", "trials_in", "trials_out", "id",
     ]  # fmt: skip
     assert len(table) == 600
     assert (table.trials_in + table.trials_out == 40).all()

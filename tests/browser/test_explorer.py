@@ -22,7 +22,7 @@ def url(request: pytest.FixtureRequest, digits: Any) -> str:
 
 @pytest.fixture
 def scores(digits: Any) -> Any:
-    return digits.run.memorization()
+    return digits.run.memorization().set_index("index")
 
 
 def shown(page: Any) -> list[str]:

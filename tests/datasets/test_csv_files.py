@@ -52,8 +52,8 @@ def test_two_files(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert load(data.name).fingerprint == data.fingerprint  # from anywhere: the second file lies beside the first
     assert (data.n_train, data.n_test) == (20, 2)
     assert data.x_test["age"].tolist() == [1, 2]
-    assert data.train_ids[:2] == ["people.csv:1", "people.csv:2"]
-    assert data.test_ids == ["later.csv:1", "later.csv:2"]
+    assert data.train_ids[:2] == [0, 1]
+    assert data.test_ids == [0, 1]
 
 
 def test_texts_are_what_the_file_says(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_texts_are_what_the_file_says(tmp_path: Path) -> None:
     path.write_text("﻿words,label\nNA,yes\n007,NA\n\"two\nlines, 'quoted'\",yes\nlast,NA\n", encoding="utf-8")
     data = load(f"csv:{path}?text=words&test=0.25")
     words = dict(zip([*data.train_ids, *data.test_ids], [*data.x_train, *data.x_test]))
-    assert [words[f"texts.csv:{row}"] for row in (1, 2, 3, 4)] == ["NA", "007", "two\nlines, 'quoted'", "last"]
+    assert [words[row] for row in range(4)] == ["NA", "007", "two\nlines, 'quoted'", "last"]
     assert data.classes == ("NA", "yes")
 
 

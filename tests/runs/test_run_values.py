@@ -67,7 +67,7 @@ def test_banzhaf_values_are_of_the_trials_with_keep_a_half(runs: dict[str, mf.Ru
     for i in (0, 17, 39):
         kept = mask[half, i]
         assert table["value"][i] == pytest.approx(utility[kept].mean() - utility[~kept].mean())
-    assert list(table) == ["index", "label", "value", "stderr", "lower", "upper"]
+    assert list(table) == ["index", "label", "value", "stderr", "lower", "upper", "id"]
     assert table.attrs["target"].startswith("Banzhaf")
 
 

@@ -1,7 +1,7 @@
 // One training example: how it is memorized, and whom it carries. One test example: who carries it.
 import type { ComponentChildren } from "preact";
 import { columns, fraction, NOBODY, type Packed, type Split } from "./data";
-import { Caption, ExampleLink, Input, Interval, Meter, SPLIT_WORD, useId, Waiting } from "./parts";
+import { Caption, ExampleLink, Input, Interval, Meter, Name, SPLIT_WORD, useId, Waiting } from "./parts";
 import { className, label, number, ordered, report, size, walk } from "./report";
 import { href, useDocument } from "./state";
 import { count, percent, plural, value } from "./words";
@@ -240,7 +240,7 @@ function Influences({ split, rows }: { split: Split; rows: Row[] }) {
                 {percent(row.accuracyOut)} → {percent(row.accuracyIn)}
               </span>
               <span class="fact soft">
-                {split} {row.index}
+                {split} <Name split={split} index={row.index} />
               </span>
             </span>
           </ExampleLink>

@@ -1,7 +1,7 @@
 // High-influence pairs, as in the paper's figures: a memorized training example, and the test examples that it carries.
 import { useMemo } from "preact/hooks";
 import { columns, fraction, type Columns, type Packed } from "./data";
-import { chosenClass, ClassSelect, exampleHref, ExampleLink, Notice, Waiting } from "./parts";
+import { chosenClass, ClassSelect, exampleHref, ExampleLink, Name, Notice, Waiting } from "./parts";
 import { className, label, number, report } from "./report";
 import { numberIn, refine, useDocument, type Route } from "./state";
 import { percent, plural, value } from "./words";
@@ -58,7 +58,9 @@ export function PairGroup({ group }: { group: Group }) {
           <span class="caption">
             <span class="name">{className(label("train", group.train))}</span>
             <span class="fact hot">memorization {value(mem)}</span>
-            <span class="fact soft">train {group.train}</span>
+            <span class="fact soft">
+              train <Name split="train" index={group.train} />
+            </span>
           </span>
         </ExampleLink>
       </div>
@@ -75,7 +77,9 @@ export function PairGroup({ group }: { group: Group }) {
               <span class="fact">
                 {percent(pair.accuracyOut)} → {percent(pair.accuracyIn)}
               </span>
-              <span class="fact soft">test {pair.test}</span>
+              <span class="fact soft">
+                test <Name split="test" index={pair.test} />
+              </span>
             </span>
           </ExampleLink>
         ))}

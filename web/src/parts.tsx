@@ -6,6 +6,7 @@ import { className, label, number, report, size } from "./report";
 import { href, useDocument } from "./state";
 import { count, percent, value } from "./words";
 
+const NAME_LETTERS = 14;
 export const SPLIT_WORD = { train: "training", test: "test" } as const;
 
 export function exampleHref(split: Split, index: number): string {
@@ -100,6 +101,14 @@ export function useId(split: Split, index: number): string | null {
   return inputs && !(inputs instanceof Error) ? (inputs.ids?.[index % report.meta.chunk] ?? null) : null;
 }
 
+/** What an example is called: its id, the end of a long one, or its index where the data have no ids. */
+export function Name({ split, index }: { split: Split; index: number }) {
+  const id = useId(split, index);
+  if (!report.meta.ids) return <>{index}</>;
+  const text = id === null ? "" : id.length > NAME_LETTERS ? `…${id.slice(1 - NAME_LETTERS)}` : id;
+  return <bdi title={`id ${id ?? ""}, index ${index}`}>{text}</bdi>;
+}
+
 /** A bar from 0 to the value, between 0 and 1; negative values are drawn in the other colour. */
 export function Meter({ value: share, tone = "hot" }: { value: number; tone?: "hot" | "cold" | "soft" }) {
   const wide = Number.isNaN(share) ? 0 : Math.min(1, Math.abs(share));
@@ -160,7 +169,9 @@ export function Caption({ split, index, by = "" }: { split: Split; index: number
       <span class="line">
         <b title={words}>{text}</b>
         <Meter value={share} tone={shown === "accuracy" ? "cold" : shown === "stderr" ? "soft" : "hot"} />
-        <span class="index">{index}</span>
+        <span class="index">
+          <Name split={split} index={index} />
+        </span>
       </span>
     </span>
   );

@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { columns, fraction, inputsName, load, type Inputs, type Packed, type Split } from "./data";
 import { download, toCsv, type Row } from "./download";
-import { ExampleLink, Notice, Waiting } from "./parts";
+import { ExampleLink, Name, Notice, Waiting } from "./parts";
 import { className, label, number, report, writtenLabel } from "./report";
 import { refine, useDecisions, useDocument, type Decision, type Route } from "./state";
 import { approximate, count, percent, plural, value } from "./words";
@@ -226,7 +226,9 @@ function mislabelEntries(table: Table): Entry[] {
           <p class="fact">
             {percent(out)} → {percent(right)} right
           </p>
-          <p class="fact soft">train {index}</p>
+          <p class="fact soft">
+            train <Name split="train" index={index} />
+          </p>
         </>
       ),
     };
@@ -289,8 +291,12 @@ function duplicateEntries(table: Table): Entry[] {
           <p class="fact">
             {value(fraction(found.lower, k))} to {value(fraction(found.upper, k))}
           </p>
-          <p class="fact soft">train {train}</p>
-          <p class="fact soft">test {test}</p>
+          <p class="fact soft">
+            train <Name split="train" index={train} />
+          </p>
+          <p class="fact soft">
+            test <Name split="test" index={test} />
+          </p>
         </>
       ),
     };

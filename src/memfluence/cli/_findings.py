@@ -86,7 +86,7 @@ def pairs(
         spread = opened.pair_stability(mem, 0.15 if infl is None else infl, **options)
         summary |= asdict(spread)
         lines.append(_said(spread))
-    found = _written(columns, out)
+    found = _written(opened, columns, out)
     yield {"summary": summary, "pairs": found.rows()}
     say(*lines)
     if not len(found):
@@ -223,7 +223,7 @@ def mislabels(
     found = run.find_mislabels(keep)
     if images is not None:
         mislabels_figure(run, run.dataset(data), found, images, top)
-    listed = _written(found.columns(run.classes), out).take(slice(top))
+    listed = _written(run, found.columns(run.classes), out).take(slice(top))
     yield {"trials": len(run.trials), "mislabels": listed.rows()}
     titles = {"index": "index", "label": "label"}
     if found.agreement is None:
@@ -252,7 +252,7 @@ def duplicates(
     found = run.find_duplicates(infl, mem, same_class=not any_class, keep=keep)
     if images is not None:
         duplicates_figure(run, run.dataset(data), found, images, top)
-    listed = _written(found.columns(run.classes), out).take(slice(top))
+    listed = _written(run, found.columns(run.classes), out).take(slice(top))
     summary = {"pairs": len(found), "expected_by_chance": found.expected_by_chance, "trials": len(run.trials)}
     yield {"summary": summary, "duplicates": listed.rows()}
     say(
@@ -281,7 +281,7 @@ def attack(
     from memfluence.report import attack_figure
 
     found = run.attack(keep, variance=cast("Variance", variance))
-    of_examples = _written(found.columns(run.labels[0]), out)
+    of_examples = _written(run, found.columns(run.labels[0]), out)
     if figure is not None:
         attack_figure(run, found, figure)
     variants = {name: _roc_json(roc) for name, roc in (("online", found.online), ("offline", found.offline))}
@@ -323,7 +323,7 @@ def groups(
     from memfluence.runs.values import group_influence_table
 
     found = run.find_groups(keep)
-    listed = _written(found.columns(), out)
+    listed = _written(run, found.columns(), out)
     if influence is not None:
         group_influence_table(run, keep).write(influence)
     yield {"trials": len(run.trials), "relative": found.relative, "groups": listed.rows()}
@@ -341,11 +341,11 @@ def groups(
         say_where(file)
 
 
-def _written(columns: dict[str, Any], out: Path | None) -> "Table":
-    """The columns as a table, which is written to a file if one is given."""
+def _written(run: "Run", columns: dict[str, Any], out: Path | None) -> "Table":
+    """The columns, and the ids of their examples, as a table, which is written to a file if one is given."""
     from memfluence.runs import Table
 
-    found = Table(columns)
+    found = Table.of_examples(columns, run.ids)
     if out is not None:
         found.write(out)
     return found

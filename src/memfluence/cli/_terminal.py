@@ -366,9 +366,24 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 
 
 def show(found: "Table", titles: Mapping[str, str], digits: int = 3) -> None:
-    """Columns of a table by name, under their titles; what cannot be estimated is a dash."""
-    cells = [[number(x, digits) if isinstance(x, float) else x for x in found[name].tolist()] for name in titles]
-    table(list(titles.values()), zip(*cells))
+    """Columns of a table by name, under their titles; what cannot be estimated is a dash.
+
+    Ids, where they are not the positions, stand before the columns of positions that are shown.
+    """
+    from memfluence.runs.table import ID_OF
+
+    shown = {}
+    for name, title in titles.items():
+        id = ID_OF.get(name, "")
+        if id in found.columns and found[id].tolist() != found[name].tolist():
+            shown[id] = "id" if title == "index" else f"{title} id"
+        shown[name] = title
+    ids, columns = set(ID_OF.values()), {name: found[name].tolist() for name in shown}
+    cells = (
+        [number(x, digits) if isinstance(x, float) and name not in ids else x for x in column]
+        for name, column in columns.items()
+    )
+    table(list(shown.values()), zip(*cells))
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -33,12 +33,11 @@ def scores(
     estimator: Annotated[str, "plain (Algorithm 1) or adjusted (less variance)."] = "plain",
 ) -> Said:
     """Memorization of every training example, with standard errors."""
-    from memfluence.runs import Table
     from memfluence.runs.values import memorization_table
 
     found = memorization_table(run, keep, outcome=outcome, estimator=estimator)
     if out is not None:
-        (found if run.ids is None else Table({**found.columns, "id": run.ids[0]})).write(out)
+        found.write(out)
     sizes = {"n_train": run.info.n_train, "n_test": run.info.n_test, "trials": len(run.trials)}
     yield {**sizes, "train": found.rows()}
     values = found["memorization"]
@@ -114,11 +113,12 @@ def profile(
     clear = {"helpful": int((found["lower"] > 0).sum()), "harmful": int((found["upper"] < 0).sum())}
     chance = clear_by_chance(run, test, outcome=outcome, keep=keep)
     known = int((found["influence"] == found["influence"]).sum())
-    label = run.labels[1][test]
-    about = {"test_index": test, "label": label, "trials": len(run.trials)}
+    label, id = run.labels[1][test], run.ids[1][test]
+    about = {"test_index": test, "test_id": id, "label": label, "trials": len(run.trials)}
     yield {**about, "clear": {**clear, "expected_by_chance": chance}, "train": found.rows()}
+    known_as = "" if id == test else f"id {id}, "
     say(
-        f"Test example {test} (label {label}): 95% intervals leave out 0 for {clear['helpful']} helpful and"
+        f"Test example {test} ({known_as}label {label}): 95% intervals leave out 0 for {clear['helpful']} helpful and"
         f" {clear['harmful']} harmful training examples; by chance alone (permuted masks) it would be about"
         f" {chance['helpful']:.0f} and {chance['harmful']:.0f}."
     )
@@ -142,16 +142,20 @@ def datamodels(
     if out is not None and out.suffix != ".npz":
         raise InputError(f"{out} must end in .npz, which holds the matrix of weights.")
     found = run.datamodels(indices(test), outcome=outcome, keep=keep)
+    ids = run.ids[0], run.ids[1][found.test]
     if out is not None:
         names = ("test", "weights", "intercept", "alpha", "correlation")
-        Table({name: getattr(found, name) for name in names}).write(out)
+        Table({name: getattr(found, name) for name in names} | dict(zip(("train_id", "test_id"), ids))).write(out)
+    best = [int(weights.argmax()) if (weights > 0).any() else None for weights in found.weights.T]
     models = [
         {
             "test_index": int(found.test[k]),
+            "test_id": ids[1][k],
             "correlation": float(found.correlation[k]),
             "nonzero": int((found.weights[:, k] != 0).sum()),
             "alpha": float(found.alpha[k]),
-            "most_helpful": int(found.weights[:, k].argmax()) if (found.weights[:, k] > 0).any() else None,
+            "most_helpful": best[k],
+            "most_helpful_id": None if best[k] is None else ids[0][best[k]],
         }
         for k in range(len(found.test))
     ]

@@ -1,6 +1,7 @@
 """Datasets: two splits with labels, by name (`load("digits")`), from files, or from arrays in memory."""
 
 from memfluence.datasets.dataset import Dataset, from_arrays, is_missing
+from memfluence.datasets.ids import ids_of_one_kind
 from memfluence.datasets.images import LazyImages, features, one_input, picture_range, to_images
 from memfluence.datasets.spec import as_dataset, load, portable_name, short_name
 
@@ -10,6 +11,7 @@ __all__ = [
     "as_dataset",
     "features",
     "from_arrays",
+    "ids_of_one_kind",
     "is_missing",
     "load",
     "one_input",

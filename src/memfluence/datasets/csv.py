@@ -23,15 +23,16 @@ def load_csv(
     test: str = "0.25",  # another file, or the fraction of the rows that are test examples
     text: str | None = None,  # the column of texts, where the inputs are texts
     columns: str | None = None,  # the columns of inputs, joined by commas, where they are not all others
-    id: str | None = None,  # a column of names for people; not an input
+    id: str | None = None,  # a column of ids; not an input
     seed: int = 0,  # of the split by a fraction
     missing: str = "refuse",  # or "keep": inputs may be missing
 ) -> Dataset:
     """Inputs are a DataFrame of all columns but `label` and `id` (or of `columns`), or a list of `text`.
 
     `test` is a file with the same columns, found from the folder of `path`, or the fraction of the rows of `path` that
-    become test examples: rows drawn by `seed`, each split in the order of the file. Ids are the column `id`, or
-    `FILE:ROW` with rows counted from 1 below the header. With `missing="keep"` cells of inputs may be empty.
+    become test examples: rows drawn by `seed`, each split in the order of the file. Ids are the column `id`, or the
+    rows as pandas counts them: 575 is `pandas.read_csv(path).iloc[575]`. With `missing="keep"` cells of inputs may be
+    empty.
     """
     if missing not in ("refuse", "keep"):
         raise DatasetError(f"{name}: the option 'missing' must be 'refuse' or 'keep'; got {missing!r:.80}.")
@@ -56,28 +57,24 @@ def load_csv(
         n_test = min(max(round(fraction * len(order)), 1), len(order) - 1)
         rows = np.sort(order[n_test:]), np.sort(order[:n_test])
         tables = [tables[0].iloc[some] for some in rows]
-    files = (path.name, path.name if fraction is not None else Path(test).name)
-    ids = [
-        [f"{file}:{row + 1}" for row in table.index] if id is None else table[id].tolist()
-        for table, file in zip(tables, files)
-    ]
+    ids = [table.index for table in tables] if id is None else _as_written([table[id].tolist() for table in tables])
     x: list[Any] = [
         table[text].tolist() if text is not None else table[inputs].reset_index(drop=True) for table in tables
     ]
-    train, test_labels = _labels([table[label].tolist() for table in tables])
+    train, test_labels = _as_written([table[label].tolist() for table in tables])
     return from_arrays(
         x[0], train, x[1], test_labels, name=name, train_ids=ids[0], test_ids=ids[1], missing=missing == "keep"
     )
 
 
-def _labels(splits: list[list[str]]) -> list[np.ndarray]:
-    """Labels as they are written; whole numbers where that is the same, for all of them: 007 and 7 are two words."""
+def _as_written(splits: list[list[str]]) -> list[Any]:
+    """Labels or ids as they are written; whole numbers where that is the same, for all: 007 and 7 are two words."""
     try:
-        numbers = [np.array([int(label) for label in labels], np.int64) for labels in splits]
+        numbers = [np.array([int(word) for word in words], np.int64) for words in splits]
     except (ValueError, OverflowError):
         numbers = []
-    same = numbers and all(list(map(str, some.tolist())) == labels for some, labels in zip(numbers, splits))
-    return numbers if same else [np.array(labels) for labels in splits]
+    same = numbers and all(list(map(str, some.tolist())) == words for some, words in zip(numbers, splits))
+    return numbers if same else splits
 
 
 def _fraction(test: str) -> float | None:
@@ -125,8 +122,8 @@ def _check(table: Any, used: list[str], may_lack: list[str], name: str, file: st
             )
         if column not in may_lack and (gaps := np.flatnonzero(table[column].isna().to_numpy())).size:
             raise DatasetError(
-                f"{name}: row {gaps[0] + 1} of {file} has no value in the column {column!r}; fill or drop such rows, or"
-                " add missing=keep to the dataset's name if the model fills in its inputs by itself."
+                f"{name}: row {gaps[0] + 1} of {file} (iloc[{gaps[0]}]) has no value in the column {column!r}; fill or"
+                " drop such rows, or add missing=keep to the dataset's name if the model fills in its inputs by itself."
             )
     if len(table) < 2:
         raise DatasetError(f"{name}: {file} has {len(table)} row(s) below its header; give it more.")

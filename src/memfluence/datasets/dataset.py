@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from memfluence.datasets.ids import first_repeated, ids_of_one_kind, index_of
 from memfluence.errors import DatasetError
 
 _INTEGER_LIMIT = 2**63
@@ -39,8 +40,8 @@ class Dataset:
     # (lowest, highest) that an input can take, known without looking at the data (an image's 0 and 255): learners scale
     # by it, because a scale fitted on all examples would leak the held-out ones into every model.
     value_range: tuple[float, float] | None = None
-    train_ids: Sequence[str] | None = None  # file names or keys, where the source has them
-    test_ids: Sequence[str] | None = None
+    train_ids: Sequence[Any] | None = None  # what the user's data call their examples (`ids`); None: by position
+    test_ids: Sequence[Any] | None = None
     # What else is known: `train_...` has one entry per training example, `test_...` one per test example.
     attributes: Mapping[str, np.ndarray] = field(default_factory=dict)
     has_missing: bool = False  # some inputs are NaN or None, on purpose: for learners that fill them in by themselves
@@ -96,8 +97,8 @@ def from_arrays(
     name: str = "arrays",
     class_names: Sequence[str] | None = None,
     value_range: tuple[float, float] | None = None,
-    train_ids: Sequence[str] | None = None,
-    test_ids: Sequence[str] | None = None,
+    train_ids: Sequence[Any] | None = None,
+    test_ids: Sequence[Any] | None = None,
     attributes: Mapping[str, np.ndarray] | None = None,
     missing: bool = False,
 ) -> Dataset:
@@ -106,8 +107,10 @@ def from_arrays(
     With `missing` a table may lack values: a pipeline with an imputer fills them in from what each model keeps.
     `class_names` are for people and follow the sorted order of the distinct labels, or, where labels are integers
     0..C-1, the label itself. Images in uint8, (n, h, w) or with one more axis, get the value range (0, 255) unless
-    another is given.
+    another is given. Examples are known by `train_ids` and `test_ids`; without them by the index of a DataFrame or
+    Series, which must be the same for inputs and labels; without one by position.
     """
+    given, ids = {"train": (x_train, y_train), "test": (x_test, y_test)}, {"train": train_ids, "test": test_ids}
     train_labels, test_labels = _labels(y_train, "train", name), _labels(y_test, "test", name)
     x_train, x_test = _inputs(x_train, f"{name}: train"), _inputs(x_test, f"{name}: test")
     for split, inputs, n_labels in (("train", x_train, len(train_labels)), ("test", x_test, len(test_labels))):
@@ -115,6 +118,8 @@ def from_arrays(
             raise DatasetError(
                 f"{name}: {split} has {_length(inputs)} inputs but {n_labels} labels; give one label for each input."
             )
+        index = index_of(*given[split], f"{name}: {split}")
+        ids[split] = index if ids[split] is None else ids[split]
     _check_same_shape(x_train, x_test, name)
     has_missing = False
     for split, inputs in (("train", x_train), ("test", x_test)):
@@ -122,7 +127,8 @@ def from_arrays(
         has_missing |= may_lack and bool(inputs.isna().to_numpy().any())
         if (row := _first_bad(inputs, may_lack)) is not None:
             what = "an infinity; drop or replace it" if may_lack else _NOT_FINITE
-            raise DatasetError(f"{name}: {split} example {row} holds {what} first.")
+            known_as = "" if (own := ids[split]) is None else f" (id {own[row]!r:.60})"
+            raise DatasetError(f"{name}: {split} example {row}{known_as} holds {what} first.")
 
     y_train, y_test, classes = _encoded(train_labels, test_labels, class_names, name)
     in_train = np.unique(y_train)
@@ -134,11 +140,19 @@ def from_arrays(
         raise DatasetError(
             f"{name}: {len(class_names)} class names for {len(classes)} classes; give one for each class."
         )
-    for key, values in {"train_ids": train_ids, "test_ids": test_ids, **(attributes or {})}.items():
+    named = {f"{split}_ids": one for split, one in ids.items()}
+    for key, values in {**named, **(attributes or {})}.items():
         expected = {"train": len(y_train), "test": len(y_test)}.get(key.partition("_")[0])
         if values is not None and expected is not None and len(values) != expected:
             raise DatasetError(f"{name}: {key} has {len(values)} entries for {expected} examples; give one for each.")
     notes = []
+    train_ids, test_ids = ids_of_one_kind(ids["train"], ids["test"])
+    for split, own in (("training", train_ids), ("test", test_ids)):
+        if (twice := first_repeated(own)) is not None:
+            notes.append(
+                f"{name}: several {split} examples have the id {twice!r:.60}; in tables their positions (`index`) tell"
+                " them apart, and pandas' reset_index gives each row an index of its own."
+            )
     if unseen := [repr(classes[code]) for code in np.setdiff1d(y_test, in_train)]:
         shown = ", ".join(unseen[:5]) + (", ..." if len(unseen) > 5 else "")
         notes.append(

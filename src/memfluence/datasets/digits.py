@@ -27,8 +27,8 @@ def load_digits(name: str) -> Dataset:
         labels[~train],
         name=name,
         value_range=(0, 16),
-        train_ids=[str(position) for position in np.flatnonzero(train)],
-        test_ids=[str(position) for position in np.flatnonzero(~train)],
+        train_ids=np.flatnonzero(train).tolist(),
+        test_ids=np.flatnonzero(~train).tolist(),
     )
 
 

@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from memfluence.datasets import load, portable_name
+from memfluence.datasets import ids_of_one_kind, load, portable_name
 from memfluence.errors import InputError, RunMismatchError, StoreError
 from memfluence.exchange.trials_file import (
     TrialsFile,
@@ -38,6 +39,7 @@ class Labels:
     name: str
     fingerprint: str | None = None
     class_names: Sequence[str] | None = None
+    ids: tuple[Sequence[Any] | None, Sequence[Any] | None] = (None, None)
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ def import_trials(
     if dataset is not None:
         data = load(dataset)
         name = portable_name(data.name)
-        labels = Labels(data.labels("train"), data.labels("test"), name, data.fingerprint, data.class_names)
+        both, ids = (data.labels("train"), data.labels("test")), (data.train_ids, data.test_ids)
+        labels = Labels(*both, name, data.fingerprint, data.class_names, ids)
         if name != data.name:
             remember_data(data.fingerprint, data.name)
     paths = [paths] if isinstance(paths, str | Path) else paths
@@ -82,9 +85,12 @@ def import_trials(
     outcomes, already_there = _number_trials(given, existing)
     info = replace(info, trials=max([info.trials, *(outcome.trial + 1 for outcome in outcomes)]))
     groups = next((file.groups for file in files if file.groups is not None), None)
-    store = existing or TrialStore.create(out, info, y_train, y_test, groups=groups)
+    known = [labels.ids] if labels is not None and labels.ids != (None, None) else []
+    known += [ids_of_one_kind(*file.ids) for file in files if file.ids is not None]
+    examples = y_train, y_test, *(known[0] if known else (None, None)), groups
+    store = existing or TrialStore.create(out, info, *examples)
     if existing is not None and info.trials > existing.info.trials:
-        store = TrialStore.create(out, info, y_train, y_test, groups=groups)
+        store = TrialStore.create(out, info, *examples)
     for start in range(0, len(outcomes), _ROWS_PER_SEGMENT):
         store.write(outcomes[start : start + _ROWS_PER_SEGMENT])
     return Imported(store, len(outcomes), already_there)

@@ -258,11 +258,13 @@ def export_published(
 ) -> None:
     """Write scores and class-wise influence, or the high-influence pairs, in the authors' layout.
 
+    `tr_id` and `tt_id` are added where the data call their examples something: of all examples, or of each pair's.
     `memory` caps what the process may hold; class-wise influence is held as a whole, twice, while it is written.
     """
     target = Path(path)
     if target.suffix != ".npz":
         raise InputError(f"{target} must end in .npz, the format of the published files.")
+    ids = run.store.examples.ids()
     if pairs:
         found = run.find_pairs(mem, infl, keep=keep, permutations=0, memory=memory)
         arrays = {
@@ -271,6 +273,8 @@ def export_published(
             "infl": found.influence,
             "mem": found.memorization,
         }
+        if ids is not None:
+            arrays |= {"tr_id": ids[0][found.train_index], "tt_id": ids[1][found.test_index]}
     else:
         codes = run.label_codes
         estimates = run.influence_estimates(keep, memory=memory)
@@ -281,6 +285,8 @@ def export_published(
             "tr_labels": run.classes[codes[0]],
             "tt_labels": run.classes[codes[1]],
         }
+        if ids is not None:
+            arrays |= {"tr_id": ids[0], "tt_id": ids[1]}
         for block in estimates.class_blocks(*codes):
             label = run.classes[block.label]  # as its owner wrote it; the block has its code
             arrays[f"tr_classidx_{label}"] = block.train

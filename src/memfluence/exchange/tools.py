@@ -65,7 +65,6 @@ def _cleanlab(run: Run, path: Path, dataset: str | None, keep: float | None) -> 
     votes = run.held_out_votes(keep)  # (n_train, n_classes)
     with np.errstate(invalid="ignore"):  # 0 / 0: never left out
         shares = votes / votes.sum(axis=1, keepdims=True)
-    ids = run.ids
     columns = {
         "index": np.arange(len(codes)),
         "label": run.classes[codes],
@@ -73,7 +72,7 @@ def _cleanlab(run: Run, path: Path, dataset: str | None, keep: float | None) -> 
         "predicted_label": np.where(np.isnan(shares[:, 0]), -1, votes.argmax(axis=1)),
         "label_quality": shares[np.arange(len(codes)), codes],
         **{f"pred_prob_{k}": shares[:, k] for k in range(n_classes)},
-        **({} if ids is None else {"id": ids[0]}),
+        "id": run.ids[0],
     }
     Table(columns).write(path)
 
@@ -85,8 +84,7 @@ def _fiftyone(run: Run, path: Path, dataset: str | None, keep: float | None) -> 
     """
     if path.suffix != ".json":
         raise InputError(f"{path} must end in .json, the format of samples.")
-    ids = run.ids
-    columns = dict(memorization_table(run, keep).columns) | ({} if ids is None else {"id": ids[0]})
+    columns = dict(memorization_table(run, keep).columns)
     if "train_prediction" in run.info.columns:
         found = run.find_mislabels(keep)
         said, place = found.agreement, np.argsort(found.index)  # back to the order of the examples
@@ -97,12 +95,12 @@ def _fiftyone(run: Run, path: Path, dataset: str | None, keep: float | None) -> 
     name = dataset or known_data(str(run.info.dataset["fingerprint"])) or str(run.info.dataset["name"])
     root = Path(name.partition("?")[0].partition(":")[2]).expanduser()
     for row in Table(columns).rows():
-        label, name = row.pop("label"), str(row.get("id", ""))
-        sample: dict[str, Any] = {"filepath": str(root / name)} if name and (root / name).is_file() else {}
+        label, name = row.pop("label"), str(row["id"])
+        sample: dict[str, Any] = {"filepath": str(root / name)} if (root / name).is_file() else {}
         if "suggestion" in row:
             row["suggestion"] = str(names[row["suggestion"]])
-        own = {"example_id": row.pop("id")} if "id" in row else {}
-        samples.append({**sample, "tags": ["train"], "ground_truth": {"label": str(names[label])}, **own, **row})
+        own = {"ground_truth": {"label": str(names[label])}, "example_id": row.pop("id")}
+        samples.append({**sample, "tags": ["train"], **own, **row})
     write_whole(path, json.dumps({"samples": samples}, ensure_ascii=False, indent=1).encode())
 
 
@@ -116,17 +114,17 @@ def _huggingface(run: Run, path: Path, dataset: str | None, keep: float | None) 
         raise InputError(f"{path} is there already and is no such folder; give another name.")
     data = run.dataset(dataset)
     scores = memorization_table(run, keep).columns
-    train = {name: _array(values) for name, values in scores.items() if name not in ("index", "label")}
+    train = {name: _array(values) for name, values in scores.items() if name not in ("index", "id", "label")}
     parts = run.influence_estimates(keep).arms.parts
     trials = sum(map(len, parts))
     right = sum(column_counts(part.test_correct, part.n_test) for part in parts)
     test = {"accuracy": _array(right / trials if trials else np.full(run.info.n_test, np.nan))}
     (path / "data").mkdir(parents=True, exist_ok=True)
     for split, x, y, ids, own in (
-        ("train", data.x_train, data.y_train, data.train_ids, train),
-        ("test", data.x_test, data.y_test, data.test_ids, test),
+        ("train", data.x_train, data.y_train, run.ids[0], train),
+        ("test", data.x_test, data.y_test, run.ids[1], test),
     ):
-        columns = {"label": _array(y)} | ({} if ids is None else {"id": _array(list(ids))})
+        columns = {"label": _array(y), "id": _array(ids)}
         for name, values in (train | test).items():  # the library wants the same columns in all splits
             columns[name] = own[name] if name in own else pa.nulls(len(y), values.type)
         _write(path / "data" / f"{split}.parquet", x, columns, data)

@@ -2,9 +2,9 @@
 
 .npz: `mask` (t, n_train) bool, `train_correct` (t, n_train), `test_correct` (t, n_test), `train_labels`,
 `test_labels`, and optionally `trial` (t,), `kind` (t,), `plan` (the plan's digest), `run` (the run.json of the run it
-came from), `group` (n_train,) and `group_names` (groups,) where that run kept whole groups, and the optional columns
-(`train_prediction`, ...). `mask` and the outcomes are plain booleans, so that NumPy alone can make and read such a
-file.
+came from), `train_id` (n_train,) and `test_id` (n_test,) where the data call their examples something, `group`
+(n_train,) and `group_names` (groups,) where that run kept whole groups, and the optional columns (`train_prediction`,
+...). `mask` and the outcomes are plain booleans, so that NumPy alone can make and read such a file.
 
 A folder of the release holds `aux_arrays.npz`: `index_train` and `index_removed` together are all training examples,
 `correctness_*` follow their `index_*`, `subsample_idx` are the kept ones. It has no labels; they are given beside it.
@@ -32,6 +32,7 @@ _RELEASE_NEEDED = (
     "subsample_idx",
 )
 _EXTRAS = tuple(name for names in EXTRA_COLUMNS.values() for name in names)
+_OPTIONAL = ("trial", "kind", "plan", "run", "train_id", "test_id", "group", "group_names", *_EXTRAS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +51,7 @@ class TrialsFile:
     run: Mapping[str, Any] | None = None
     extras: Mapping[str, np.ndarray] = field(default_factory=dict)
     groups: tuple[np.ndarray, tuple[str, ...]] | None = None  # (n_train,) codes, and the groups' names
+    ids: tuple[np.ndarray, np.ndarray] | None = None  # (n_train,) and (n_test,) integers, floats or texts
 
     @property
     def kinds(self) -> np.ndarray:
@@ -59,7 +61,7 @@ class TrialsFile:
 
 def read_trials_file(path: Path) -> TrialsFile:
     """Read and check the file: what is taken from it can be stored and estimated from."""
-    arrays = _load(path, "a trials file", _NEEDED, ("trial", "kind", "plan", "run", "group", "group_names", *_EXTRAS))
+    arrays = _load(path, "a trials file", _NEEDED, _OPTIONAL)
     labels = {split: _labels(arrays[f"{split}_labels"], f"{split}_labels", path) for split in ("train", "test")}
     if labels["train"].dtype.kind != labels["test"].dtype.kind:
         raise InputError(f"{path}: one of 'train_labels' and 'test_labels' holds strings, the other integers.")
@@ -90,6 +92,7 @@ def read_trials_file(path: Path) -> TrialsFile:
         run=run,
         extras=extras,
         groups=_groups(arrays, bits["mask"], path) if "group" in arrays else None,
+        ids=_ids(arrays, (n_train, n_test), path),
     )
 
 
@@ -117,6 +120,8 @@ def export_trials(run: Run, path: str | Path) -> None:
     arrays |= {"trial": trials.numbers, "kind": trials.kinds}
     if info.plan:
         arrays["plan"] = np.asarray(str(info.plan["digest"]))
+    if (ids := run.store.examples.ids()) is not None:
+        arrays |= {"train_id": ids[0], "test_id": ids[1]}
     if run.store.examples.has_groups:
         codes, names = run.store.examples.groups()
         arrays |= {"group": codes, "group_names": np.array(names)}
@@ -222,6 +227,16 @@ def _groups(arrays: Mapping[str, np.ndarray], mask: np.ndarray, path: Path) -> t
     if (mask != mask[:, first][:, codes]).any():
         raise InputError(f"{path}: some trials kept a part of a group; 'group' is not what they were made with.")
     return codes.astype(np.int64), tuple(names.tolist())
+
+
+def _ids(arrays: Mapping[str, np.ndarray], sizes: tuple[int, int], path: Path) -> tuple[np.ndarray, np.ndarray] | None:
+    if "train_id" not in arrays or "test_id" not in arrays:
+        return None
+    for name, size in zip(("train_id", "test_id"), sizes):
+        _check_shape(path, name, arrays[name], (size,))
+        if arrays[name].dtype.kind not in "iufU":
+            raise InputError(f"{path}: {name!r} must hold numbers or texts. Got {arrays[name].dtype} instead.")
+    return arrays["train_id"], arrays["test_id"]
 
 
 def _text(values: np.ndarray, name: str, path: Path) -> str:

@@ -38,7 +38,7 @@ COLUMNS = (0.1, *(1.52 + 1.14 * k for k in range(CARRIED)))
 # Inches: a picture, a line of text, what lies between two cells, the lines above all, the margin.
 PICTURE, LINE, GAP, GRID_HEAD, MARGIN = 1.0, 0.125, 0.16, 0.46, 0.1
 TOUCHING = 0.04  # between the two pictures of a pair
-GRID_LETTERS = 15
+GRID_LETTERS, ID_LETTERS = 15, 24
 
 Line = tuple[str, str, bool]  # text, colour, bold
 
@@ -253,7 +253,7 @@ def mislabels_figure(run: "Run", dataset: Dataset, found: Mislabels, path: Path,
             (name(int(found.label[row])), ORANGE, True),
             *suggested,
             (f"{percent(found.accuracy_out[row])} → {percent(found.accuracy_in[row])}", INK, False),
-            (f"train {found.index[row]}", SOFT, False),
+            (f"train {_known_as(run.ids[0][found.index[row]])}", SOFT, False),
         ]
 
     said = " and what held-out models say instead, with the share that does" if found.agreement else ""
@@ -265,6 +265,11 @@ def mislabels_figure(run: "Run", dataset: Dataset, found: Mislabels, path: Path,
     return _grid(path, heading, cells, columns=8)
 
 
+def _known_as(id: Any) -> str:
+    """An id with its end, by which files of one folder differ."""
+    return text if len(text := str(id)) <= ID_LETTERS else f"…{text[1 - ID_LETTERS :]}"
+
+
 def duplicates_figure(run: "Run", dataset: Dataset, found: Duplicates, path: Path, top: int = 40) -> Path:
     """The first `top` pairs of the list: the training example on the left, the test example on the right."""
     if not len(found):
@@ -274,12 +279,13 @@ def duplicates_figure(run: "Run", dataset: Dataset, found: Duplicates, path: Pat
     test = pictures(dataset, dataset.x_test, found.test_index[: len(rows)].tolist())
 
     def lines(row: int) -> list[Line]:
+        ids = run.ids[0][found.train_index[row]], run.ids[1][found.test_index[row]]
         codes = dict.fromkeys((int(found.train_label[row]), int(found.test_label[row])))
         name = " / ".join(shortened(class_name(dataset.class_names[code]), GRID_LETTERS) for code in codes)
         return [
             (name, ORANGE, True),
             (f"influence {value(found.influence[row])}, at least {value(found.lower[row])}", INK, False),
-            (f"train {found.train_index[row]}, test {found.test_index[row]}", SOFT, False),
+            (f"train {_known_as(ids[0])}, test {_known_as(ids[1])}", SOFT, False),
         ]
 
     heading = (

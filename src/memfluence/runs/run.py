@@ -147,10 +147,13 @@ class Run:
         """The labels of the training and of the test examples, as their owner wrote them."""
         return self.classes[self.label_codes[0]], self.classes[self.label_codes[1]]
 
-    @property
-    def ids(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Names of the training and of the test examples (files, rows of a CSV), where the data have them."""
-        return self.store.examples.ids()
+    @cached_property
+    def ids(self) -> tuple[np.ndarray, np.ndarray]:
+        """What the data call the training and the test examples: a DataFrame's index, a CSV's rows, files, ...
+
+        Positions where they call them nothing. Every table has them beside its columns of positions.
+        """
+        return self.store.examples.ids() or (np.arange(self.info.n_train), np.arange(self.info.n_test))
 
     def recorded(self, column: str, *, memory: Memory | None = None) -> np.ndarray:
         """A recorded column (trials, n), such as "train_prediction"; where it was not recorded, an error says how."""
@@ -283,7 +286,7 @@ class Run:
         if found.warning:
             warnings.warn(found.warning, MemfluenceWarning, stacklevel=2)
         notes = {"summary": dict(found.summary), "expected_by_chance": found.expected_by_chance}
-        return Table(found.columns(self.classes), notes).frame()
+        return Table.of_examples(found.columns(self.classes), self.ids, notes).frame()
 
     def cross_fitted_pairs(
         self, mem: float = 0.25, infl: float = 0.15, **options: Unpack[Selection]
@@ -311,7 +314,7 @@ class Run:
 
     def mislabels(self, keep: float | None = None) -> "pd.DataFrame":
         """Likely mislabels first, one row per training example; with `record=("prediction",)` also a better label."""
-        return Table(self.find_mislabels(keep).columns(self.classes)).frame()
+        return Table.of_examples(self.find_mislabels(keep).columns(self.classes), self.ids).frame()
 
     def held_out_votes(self, keep: float | None = None) -> np.ndarray:
         """Counts (n_train, n_classes): of the models that left a training example out, those that predict each class.
@@ -330,7 +333,8 @@ class Run:
     def duplicates(self, infl: float = 0.4, mem: float = 0.25, **options: Unpack[DuplicateOptions]) -> "pd.DataFrame":
         """Pairs of a training and a test example that are likely near-duplicates, the surest first."""
         found = self.find_duplicates(infl, mem, **options)
-        return Table(found.columns(self.classes), {"expected_by_chance": found.expected_by_chance}).frame()
+        notes = {"expected_by_chance": found.expected_by_chance}
+        return Table.of_examples(found.columns(self.classes), self.ids, notes).frame()
 
     def attack(
         self,
@@ -353,7 +357,7 @@ class Run:
 
     def groups(self, keep: float | None = None) -> "pd.DataFrame":
         """One row per group: its memorization, and what it adds to the test accuracy."""
-        return Table(self.find_groups(keep).columns()).frame()
+        return Table(self.find_groups(keep).columns(), index="group").frame()
 
     def group_influence(self, keep: float | None = None) -> Influence:
         """Influence of groups on test examples: all that `influence_estimates` gives, with groups for examples."""

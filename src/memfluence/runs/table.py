@@ -18,16 +18,35 @@ if TYPE_CHECKING:
     import pandas as pd
 
 ROWS_AT_ONCE = 10_000
+ID_OF = {"index": "id", "train_index": "train_id", "test_index": "test_id"}  # columns of positions, and of ids
 _RUNS = re.compile(r"'*[=+\-@\t\r]")  # beginnings of what a spreadsheet calculates, with the apostrophes that stop it
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Columns of equal length by name, and notes about all of them, such as `expected_by_chance`."""
+    """Columns of equal length by name, and notes about all of them, such as `expected_by_chance`.
+
+    A DataFrame of it is indexed by the column `index`, if one is named.
+    """
 
     columns: Mapping[str, np.ndarray]
     notes: Mapping[str, Any] = field(default_factory=dict)
+    index: str | None = None
+
+    @classmethod
+    def of_examples(
+        cls, columns: Mapping[str, np.ndarray], ids: tuple[np.ndarray, np.ndarray], notes: Mapping[str, Any] = {}
+    ) -> "Table":
+        """A table about examples with these ids: those of pairs beside their positions, those of rows at the end."""
+        found: dict[str, np.ndarray] = {}
+        for name, values in columns.items():
+            found[name] = values
+            if name in ID_OF and name != "index":
+                found[ID_OF[name]] = ids[name == "test_index"][values]
+        if "index" not in columns:
+            return cls(found, notes)
+        return cls({**found, "id": ids[0][columns["index"]]}, notes, index="id")
 
     def __len__(self) -> int:
         return max((len(values) for values in self.columns.values()), default=0)
@@ -37,13 +56,13 @@ class Table:
 
     def take(self, rows: Any) -> "Table":
         """Some rows: a slice, or indices in the order wanted."""
-        return Table({name: values[rows] for name, values in self.columns.items()}, self.notes)
+        return Table({name: values[rows] for name, values in self.columns.items()}, self.notes, self.index)
 
     def frame(self) -> "pd.DataFrame":
         """A DataFrame, with the notes as its `attrs`."""
         import pandas as pd
 
-        found = pd.DataFrame(dict(self.columns))
+        found = pd.DataFrame(dict(self.columns), None if self.index is None else pd.Index(self.columns[self.index]))
         found.attrs = dict(self.notes)
         return found
 

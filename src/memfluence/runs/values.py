@@ -61,7 +61,7 @@ def memorization_table(
     arms = ("accuracy_in", "accuracy_out") if recorded is None else ("mean_in", "mean_out")
     names = ("stderr", "lower", "upper", *arms, "trials_in", "trials_out")
     own = {"memorization": found.value, **{name: getattr(found, name) for name in names}}
-    return Table({**_who(run), **own})
+    return Table.of_examples({**_who(run), **own}, run.ids)
 
 
 def values(
@@ -136,7 +136,8 @@ def value_table(
             MemfluenceWarning,
             stacklevel=3,
         )
-    return Table({**who, **_errors("value", found)}, {"target": target})
+    columns, notes = {**who, **_errors("value", found)}, {"target": target}
+    return Table(columns, notes, "group") if grouped else Table.of_examples(columns, run.ids, notes)
 
 
 def c_scores(run: "Run") -> "pd.DataFrame":
@@ -158,7 +159,7 @@ def c_score_table(run: "Run") -> Table:
         **{f"accuracy_out{name}": row for name, row in zip(names, found.accuracy_out)},
         **{f"trials_out{name}": row for name, row in zip(names, found.trials_out)},
     }
-    return Table(columns)
+    return Table.of_examples(columns, run.ids)
 
 
 def group_influence_table(run: "Run", keep: float | None = None) -> Table:
@@ -174,7 +175,7 @@ def group_influence_table(run: "Run", keep: float | None = None) -> Table:
         "lower": found.lower.ravel(),
         "upper": found.upper.ravel(),
     }
-    return Table(columns)
+    return Table.of_examples(columns, run.ids)
 
 
 def datamodels(run: "Run", test: Any, *, outcome: Outcome | None = None, keep: float | None = None) -> Datamodels:
@@ -198,7 +199,7 @@ def profile_table(run: "Run", test: int, *, outcome: Outcome = "correct", keep: 
     found = _profile_estimates(run, outcome, keep).block_with_errors(test=one)
     flat = Difference(*(part[:, 0] for part in (found.value, found.stderr, found.lower, found.upper)))
     order = np.argsort(-flat.value, kind="stable")  # NaN last
-    return Table({**_who(run), **_errors("influence", flat)}).take(order)
+    return Table.of_examples({**_who(run), **_errors("influence", flat)}, run.ids).take(order)
 
 
 def clear_by_chance(

@@ -1,4 +1,4 @@
-"""Examples: `examples-DIGEST.parquet` has the labels of all examples, and their names and groups where there are any.
+"""Examples: `examples-DIGEST.parquet` has the labels of all examples, and their ids and groups where there are any.
 
 With it a run can be read without its data.
 """
@@ -6,6 +6,7 @@ With it a run can be read without its data.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,12 +24,14 @@ def write_examples(
     directory: Location,
     y_train: np.ndarray,
     y_test: np.ndarray,
-    train_ids: Sequence[str] | None = None,
-    test_ids: Sequence[str] | None = None,
+    train_ids: Sequence[Any] | None = None,
+    test_ids: Sequence[Any] | None = None,
     groups: tuple[np.ndarray, Sequence[str]] | None = None,
 ) -> str:
     """Publish the file, unless another process has already, and return its name.
 
+    Ids are all whole numbers, all floats or all texts; what is no Unicode in the name of a file is spelled out. A split
+    without ids has positions, if the other has some.
     `groups` are the code of each training example's group and the groups' names; test examples have -1 and no name.
     """
     n_train, n_test = len(y_train), len(y_test)
@@ -37,18 +40,28 @@ def write_examples(
         "index": pa.array(np.concatenate([np.arange(n_train), np.arange(n_test)])),
         "label": pa.array(np.concatenate([y_train, y_test]).astype(np.int32)),
     }
-    if train_ids is not None and test_ids is not None:
-        columns["id"] = pa.array([*map(str, train_ids), *map(str, test_ids)], pa.string())
+    if given := [ids for ids in (train_ids, test_ids) if ids is not None]:
+        kind = type(given[0][0])
+        ids = (range(n) if ids is None else ids for ids, n in ((train_ids, n_train), (test_ids, n_test)))
+        columns["id"] = pa.array([_unicode(kind(one)) for part in ids for one in part])
     if groups is not None:
         codes, names = groups
         columns["group"] = pa.array(np.concatenate([codes, np.full(n_test, -1)]).astype(np.int32))
         columns["group_name"] = pa.array([*(names[code] for code in codes), *[""] * n_test]).dictionary_encode()
     sink = pa.BufferOutputStream()
-    pq.write_table(pa.table(columns), sink, compression="zstd", write_page_checksum=True)
+    how: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
+    if "id" in columns and pa.types.is_integer(columns["id"].type):  # rows of a table take a byte or two each
+        how |= {"use_dictionary": [name for name in columns if name != "id"]}
+        how |= {"column_encoding": {"id": "DELTA_BINARY_PACKED"}}
+    pq.write_table(pa.table(columns), sink, **how)
     content = sink.getvalue().to_pybytes()
     name = f"examples-{content_digest(content)}.parquet"
     place_of(directory).publish(directory / name, content, replace=False)
     return name
+
+
+def _unicode(one: Any) -> Any:
+    return one.encode(errors="backslashreplace").decode() if isinstance(one, str) else one
 
 
 @dataclass(frozen=True)
@@ -74,8 +87,8 @@ class Examples:
         return train, test
 
     def ids(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Names of the training and of the test examples (files, keys), where their source has them."""
-        return self._of_splits("id", pa.string()) if self._has("id") else None
+        """Ids of the training and of the test examples (int64, float64 or texts), where the data have any."""
+        return self._of_splits("id", pa.int64(), pa.float64(), pa.string()) if self._has("id") else None
 
     @property
     def has_groups(self) -> bool:
@@ -98,12 +111,13 @@ class Examples:
             raise StoreError(f"{self.path} has groups that are not numbered from 0; {_ADVICE}.")
         return codes, tuple(names[first].tolist())
 
-    def _of_splits(self, name: str, kind: pa.DataType) -> tuple[np.ndarray, np.ndarray]:
+    def _of_splits(self, name: str, *kinds: pa.DataType) -> tuple[np.ndarray, np.ndarray]:
         """One column for the training and for the test examples."""
         with self._opened() as file:
-            table = file.read(["split", name])
-        if (table["split"].type, table[name].type) != (pa.string(), kind):
-            raise StoreError(f"{self.path} has {table[name].type!s:.60} as {name}, not {kind}; {_ADVICE}.")
+            table = file.read(["split", name], shared=["id"])
+        kind = pa.string() if pa.types.is_dictionary(table[name].type) else table[name].type
+        if table["split"].type != pa.string() or kind not in kinds:
+            raise StoreError(f"{self.path} has {kind!s:.60} as {name}, not {kinds[0]}; {_ADVICE}.")
         splits, values = as_array(table["split"]), as_array(table[name])
         parts = values[splits == "train"], values[splits == "test"]
         for split, part, n in zip(("training", "test"), parts, (self.info.n_train, self.info.n_test)):

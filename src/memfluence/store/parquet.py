@@ -86,8 +86,8 @@ class ParquetContent:
         if not 0 <= said.num_rows * row + pages <= self._most:
             raise pa.ArrowInvalid(f"it claims more than {self._most} bytes, from {self._content.size}")
 
-    def read(self, columns: Sequence[str], may_lack: Sequence[str] = ()) -> pa.Table:
-        """These columns; texts are plain, not in dictionaries. Nulls are NaN in numbers that `may_lack` some."""
+    def read(self, columns: Sequence[str], may_lack: Sequence[str] = (), shared: Sequence[str] = ()) -> pa.Table:
+        """These columns. Nulls are NaN in numbers that `may_lack` some; texts stay in dictionaries if `shared`."""
         if lacking := [name for name in columns if name not in self.schema.names]:
             raise pa.ArrowInvalid(f"it has no column {lacking[0]!r}")
         texts = [name for name in columns if pa.types.is_string(self.schema.field(name).type)]
@@ -101,7 +101,7 @@ class ParquetContent:
                 if name not in may_lack or not pa.types.is_floating(table.column(at).type):
                     raise pa.ArrowInvalid(f"its column {name!r} has values that are missing")
                 table = table.set_column(at, table.schema.field(at), table.column(at).fill_null(math.nan))
-            if pa.types.is_dictionary(table.column(at).type):
+            if pa.types.is_dictionary(table.column(at).type) and name not in shared:
                 field = table.schema.field(at).with_type(pa.string())
                 table = table.set_column(at, field, self._texts(table.column(at), name))
         return table
@@ -142,7 +142,15 @@ def read_columns(
 
 
 def as_array(column: Any) -> np.ndarray:
-    """A column without nulls, of numbers or strings, as an array of its own memory."""
+    """A column without nulls, of numbers or strings, as an array of its own memory.
+
+    A dictionary of strings is an array of Python's strings, in which rows of one text share it.
+    """
+    if pa.types.is_dictionary(column.type):
+        shared = (
+            np.array(chunk.dictionary.to_pylist(), dtype=object)[_numbers(chunk.indices)] for chunk in column.chunks
+        )
+        return np.concatenate([np.empty(0, dtype=object), *shared])
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         encoded = column.dictionary_encode().chunks  # hosts and devices are few
         texts = [np.array(chunk.dictionary.to_pylist(), dtype=str)[_numbers(chunk.indices)] for chunk in encoded]

@@ -1,6 +1,6 @@
 """The inputs of all examples for the explorer: sheets of thumbnails, or texts and features; and their ids."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,23 +23,27 @@ FEWEST_LETTERS, MOST_LETTERS = 160, 5000
 SAMPLE = 64
 
 Rows = dict[str, Any]
+Ids = tuple[Sequence[Any] | np.ndarray | None, Sequence[Any] | np.ndarray | None]
 
 
 def add_inputs(
     folder: Folder, data: Dataset | None, run: "Run", keep: float | None, done: Callable[[float], None]
 ) -> dict[str, Any]:
     """Write them all; give what the page has to know to show them."""
+    known = run.store.examples.ids() or ((data.train_ids, data.test_ids) if data else (None, None))
+    ids = any(own is not None for own in known)
     if data is None:
-        return {"inputs": "none", "ids": False}
-    ids = data.train_ids is not None or data.test_ids is not None
+        if ids:
+            _add_rows(folder, None, run, known, done)
+        return {"inputs": "none", "ids": ids}
     shown_range = picture_range(data.x_train, data.value_range)
     if are_pictures(data.x_train, shown_range):
         order = default_order(run.estimate_memorization(keep).value)
         sheet = _add_sheets(folder, data, shown_range, order, done)
         if ids:
-            _add_rows(folder, data, False, lambda share: None)
+            _add_rows(folder, None, run, known, lambda share: None)
         return {"inputs": "images", "ids": ids, "sheet": sheet}
-    _add_rows(folder, data, True, done)
+    _add_rows(folder, data, run, known, done)
     return {"inputs": "texts" if is_text(data.x_train) else "features", "ids": ids}
 
 
@@ -66,17 +70,18 @@ def _add_sheets(
     return {"side": layout.side, "margin": MARGIN, "across": layout.across, "pixels": layout.pixels}
 
 
-def _add_rows(folder: Folder, data: Dataset, inputs_too: bool, done: Callable[[float], None]) -> None:
-    """Texts or features, and ids, some examples to a file."""
-    examples = data.n_train + data.n_test
-    letters = letters_for(data.x_train, data.n_train, examples) if inputs_too else 0
+def _add_rows(folder: Folder, data: Dataset | None, run: "Run", known: Ids, done: Callable[[float], None]) -> None:
+    """Ids where they are known, and texts or features if data are given, some examples to a file."""
+    n_train, n_test = run.info.n_train, run.info.n_test
+    examples = n_train + n_test
+    letters = letters_for(data.x_train, n_train, examples) if data else 0
     for split, inputs, ids, n, before in (
-        ("train", data.x_train, data.train_ids, data.n_train, 0),
-        ("test", data.x_test, data.test_ids, data.n_test, data.n_train),
+        ("train", data and data.x_train, known[0], n_train, 0),
+        ("test", data and data.x_test, known[1], n_test, n_train),
     ):
         for number, start in enumerate(range(0, n, CHUNK)):
             rows = range(start, min(n, start + CHUNK))
-            document = rows_as_json(inputs, rows, letters) if inputs_too else {}
+            document = rows_as_json(inputs, rows, letters) if data else {}
             if ids is not None:
                 document["ids"] = [shortened(str(ids[row]), ID_LETTERS) for row in rows]
             folder.add(f"{split}-inputs-{number}.js", script(f"{split}-inputs-{number}", document))
