@@ -168,12 +168,12 @@ def _inputs(inputs: Any, rows: slice, data: Dataset, taken: Mapping[str, Any]) -
     """Columns of some inputs: pictures, texts, the columns of a table, or `features` (lists of numbers)."""
     import pyarrow as pa
 
-    if hasattr(inputs, "iloc"):
+    if hasattr(inputs, "columns"):
         for column in inputs.columns:
             name = f"input_{column}" if column in taken else str(column)
             yield name, _array(inputs[column].iloc[rows])
         return
-    some = inputs[rows]
+    some = inputs.iloc[rows].tolist() if hasattr(inputs, "iloc") else inputs[rows]  # a Series of texts, or anything
     if (pictures := to_images(some, data.value_range)) is not None:
         found = [{"bytes": _png(picture), "path": None} for picture in pictures]
         yield "image", pa.array(found, pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
