@@ -360,3 +360,12 @@ def test_a_run_that_was_made_without_ids_has_positions(tmp_path: Path) -> None:
 def exported(run: mf.Run, path: Path) -> Path:
     mf.export_published(run, path)
     return path
+
+
+def test_a_run_keeps_the_ids_that_it_was_begun_with(tmp_path: Path) -> None:
+    x, y = frame()[["key", "serial"]], frame()["kind"]
+    how: dict[str, Any] = {"learner": ByHeart(), "trials": 4, "out": tmp_path, "progress": False}
+    first = mf.run((x, y, x, y), **how)
+    with pytest.warns(mf.errors.MemfluenceWarning, match=r"begun with other ids \(row \d+, ...\) of its examples and"):
+        again = mf.run((x.set_axis(range(9, 49)), y.to_numpy(), x, y.to_numpy()), **{**how, "trials": 5})
+    assert again.ids[0].tolist() == first.ids[0].tolist() == x.index.tolist()

@@ -5,6 +5,7 @@ Where data call their examples nothing, an id is the position. Ids are whole num
 dataset; whatever else an index holds (dates, several levels) is text, as Python prints it.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,15 +21,17 @@ def index_of(inputs: Any, labels: Any, where: str) -> list[Any] | None:
 
     Inputs and labels that both have one must agree: they would be joined row by row, whatever their indices say.
     """
-    indices = [part.index.tolist() for part in (inputs, labels) if hasattr(part, "iloc")]
-    for row, (one, other) in enumerate(zip(*indices) if len(indices) == 2 else ()):
+    indices = [part.index for part in (inputs, labels) if hasattr(part, "iloc")]
+    differ = len(indices) == 2 and not indices[0].equals(indices[1])
+    for row, (one, other) in enumerate(zip(*indices) if differ else ()):
         if one != other and not (one != one and other != other):  # two NaN are alike
             raise DatasetError(
                 f"{where} inputs and labels have different indices: row {row} is {one!r:.60} in the inputs and"
                 f" {other!r:.60} in the labels. Give both in one order (y.loc[x.index]); if they are in one order"
                 " already, give the labels without their index (y.to_numpy())."
             )
-    return None if not indices or indices[0] == list(range(len(indices[0]))) else indices[0]
+    own = indices[0].tolist() if indices else []
+    return None if own == list(range(len(own))) else own
 
 
 def ids_of_one_kind(train: Any, test: Any) -> tuple[Sequence[Any] | None, Sequence[Any] | None]:
@@ -36,26 +39,25 @@ def ids_of_one_kind(train: Any, test: Any) -> tuple[Sequence[Any] | None, Sequen
 
     Sequences that make their entries when asked, such as `Files`, are texts and stay as they are.
     """
-    given = [ids for ids in (train, test) if ids is not None]
-    if not all(isinstance(ids, list | tuple | range) or hasattr(ids, "tolist") for ids in given):
+    if not all(ids is None or isinstance(ids, list | tuple) or hasattr(ids, "tolist") for ids in (train, test)):
         return train, test
-    plain = [[_plain(one) for one in (ids.tolist() if hasattr(ids, "tolist") else ids)] for ids in given]
-    kinds = {type(one) for ids in plain for one in ids}
+    train, test = (
+        [_plain(one) for one in (ids.tolist() if hasattr(ids, "tolist") else ids or ())] for ids in (train, test)
+    )
+    kinds = {*map(type, train), *map(type, test)}
     kind: Any = str
-    if kinds == {int} and all(-_LARGEST <= one < _LARGEST for ids in plain for one in ids):
+    if kinds == {int} and all(-_LARGEST <= one < _LARGEST for one in (*train, *test)):
         kind = int
     elif kinds <= {int, float} and float in kinds:
         kind = float
-    of_one_kind = iter([[kind(one) for one in ids] for ids in plain])
-    return tuple(None if ids is None else next(of_one_kind) for ids in (train, test))  # type: ignore[return-value]
+    return [kind(one) for one in train] or None, [kind(one) for one in test] or None
 
 
 def first_repeated(ids: Sequence[Any] | None) -> Any:
-    """The first id that stood before it already; None where each is there once."""
+    """The first id that several examples have; None where each is there once."""
     if not isinstance(ids, list) or len(set(ids)) == len(ids):
         return None
-    met: set[Any] = set()
-    return next(one for one in ids if one in met or met.add(one))  # type: ignore[func-returns-value]
+    return next(one for one, times in Counter(ids).items() if times > 1)
 
 
 def _plain(one: Any) -> Any:

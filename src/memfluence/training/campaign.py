@@ -93,6 +93,14 @@ class Campaign:
         if data.name != portable_name(data.name):
             remember_data(data.fingerprint, data.name)
         store.clean()
+        if isinstance(data.train_ids, list):
+            known = store.examples.ids()
+            if known is None or known[0].tolist() != data.train_ids:
+                begun = "without ids" if known is None else f"with other ids ({known[0][0]!s:.60}, ...)"
+                _note(
+                    f"The run was begun {begun} of its examples and keeps that; another directory (`out`) takes those"
+                    f" of these data ({data.train_ids[0]!s:.60}, ...)."
+                )
         there, here = store.info.versions, self.info.versions
         shared = sorted(set(there) & set(here) - {"memfluence"})
         if changed := [f"{name} {there[name]}" for name in shared if there[name] != here[name]]:
