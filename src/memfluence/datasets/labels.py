@@ -1,0 +1,102 @@
+"""Labels as users give them, in lists, arrays or pandas' types, become one flat array, and codes into classes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from memfluence.errors import DatasetError
+
+_INTEGER_LIMIT = 2**63
+
+
+def flat_labels(labels: Any, split: str, name: str) -> np.ndarray:
+    """One split's labels as a flat array (n,) of int64 or of strings.
+
+    Whole floats (3.0) and booleans become integers; pandas' types are read as the values they hold.
+    """
+    try:
+        array = np.asarray(labels, object if isinstance(labels, list | tuple) else None)  # [1, "a"] are not two strings
+    except Exception as error:  # whatever the user's own type raises
+        raise DatasetError(
+            f"{name}: {split} labels must be a flat array or list of integers or strings; got"
+            f" {type(labels).__name__}, which NumPy cannot read ({error})."
+        ) from error
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise DatasetError(
+            f"{name}: {split} labels must be one per example, a flat array; got the shape {array.shape}"
+            " (the order is x_train, y_train, x_test, y_test; take the argmax of one-hot labels)."
+        )
+    if len(array) == 0:
+        raise DatasetError(f"{name}: the {split} split is empty; it needs at least one example.")
+    if array.dtype.kind in "OT":  # T: NumPy's strings of any width
+        array = _from_objects(array, split, name)
+    if array.dtype.kind == "f":
+        if not np.isfinite(array).all():
+            raise _missing_label(name, split, int(np.isfinite(array).argmin()))
+        broken = array != np.round(array)
+        if broken.any() or float(np.abs(array).max()) >= _INTEGER_LIMIT:
+            raise _wrong_kind(name, split, int(broken.argmax()), array)
+        return array.astype(np.int64)
+    if array.dtype.kind == "u" and int(array.max()) >= _INTEGER_LIMIT:
+        raise DatasetError(f"{name}: {split} labels go up to {array.max()}, beyond 64-bit integers; number them anew.")
+    if array.dtype.kind not in "biuU":
+        raise _wrong_kind(name, split, 0, array)
+    return array if array.dtype.kind == "U" else array.astype(np.int64)
+
+
+def encoded(
+    train: np.ndarray, test: np.ndarray, class_names: Sequence[str] | None, name: str
+) -> tuple[np.ndarray, np.ndarray, tuple[int | str, ...]]:
+    """Codes of the training and test labels, and the classes that they are codes into.
+
+    With `class_names` and integer labels in 0..len(class_names)-1 the classes are those integers, even ones that
+    no example has; otherwise the classes are the distinct labels in sorted order.
+    """
+    if (train.dtype.kind == "U") != (test.dtype.kind == "U"):
+        raise DatasetError(f"{name}: one split's labels are strings and the other's are integers; use one kind.")
+    both = np.concatenate([train, test])
+    if class_names is not None and both.dtype.kind == "i" and both.min() >= 0 and both.max() < len(class_names):
+        return train, test, tuple(range(len(class_names)))
+    classes, codes = np.unique(both, return_inverse=True)
+    y_train, y_test = np.split(codes.astype(np.int64), [len(train)])
+    return y_train, y_test, tuple(classes.tolist())
+
+
+def _from_objects(array: np.ndarray, split: str, name: str) -> np.ndarray:
+    """An array of Python objects as one of strings, integers or floats."""
+    values = [value.item() if hasattr(value, "item") else value for value in array.tolist()]
+    kinds = set(map(type, values))
+    if all(issubclass(kind, str) for kind in kinds):
+        return np.array(values, dtype=str)
+    for row, value in enumerate(values):
+        if is_missing(value):
+            raise _missing_label(name, split, row)
+    if kinds <= {int, bool} or kinds <= {int, bool, float}:
+        try:
+            return np.array(values, dtype=np.float64 if float in kinds else np.int64)
+        except OverflowError:
+            raise DatasetError(f"{name}: {split} labels do not fit 64-bit integers; number them anew.") from None
+    row = next((row for row, value in enumerate(values) if not isinstance(value, type(values[0]))), 0)
+    raise _wrong_kind(name, split, row, array)
+
+
+def _missing_label(name: str, split: str, row: int) -> DatasetError:
+    return DatasetError(f"{name}: {split} label {row} is missing (NaN or None); drop that example or label it.")
+
+
+def _wrong_kind(name: str, split: str, row: int, array: np.ndarray) -> DatasetError:
+    value = array[row].item() if hasattr(array[row], "item") else array[row]
+    return DatasetError(
+        f"{name}: {split} labels must be all integers or all strings; got {value!r:.60} ({type(value).__name__})"
+        f" for example {row}."
+    )
+
+
+def is_missing(value: Any) -> bool:
+    """True if one value is None, NaN, an infinity, or one of pandas' missing values."""
+    if value is None or type(value).__name__ in {"NAType", "NaTType"}:
+        return True
+    return isinstance(value, float | np.floating) and not np.isfinite(value)
