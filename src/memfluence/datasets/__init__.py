@@ -1,8 +1,9 @@
 """Datasets: two splits with labels, by name (`load("digits")`), from files, or from arrays in memory."""
 
-from memfluence.datasets.dataset import Dataset, from_arrays, is_missing
+from memfluence.datasets.dataset import Dataset, from_arrays
 from memfluence.datasets.ids import ids_of_one_kind
 from memfluence.datasets.images import LazyImages, features, one_input, picture_range, to_images
+from memfluence.datasets.labels import is_missing
 from memfluence.datasets.spec import as_dataset, load, portable_name, short_name
 
 __all__ = [
