@@ -73,7 +73,7 @@ def test_a_name_makes_no_dataset_known(name: str, phrase: str) -> None:
 
 
 def test_cifar_10_is_known_by_its_classes_and_says_so() -> None:
-    names = "airplane automobile bird cat deer dog frog horse ship truck".split()
+    names = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
     info = {"name": "cifar10:x", "fingerprint": "", "n_train": 50_000, "n_test": 10_000, "class_names": names}
     labels = np.arange(50_000) % 10, np.arange(10_000) % 10
     found = data_of(info | {"classes": list(range(10))}, labels, None)
@@ -87,7 +87,8 @@ def imagenet() -> tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray]:
     wanted = sorted({"n01440764", *known._VALIDATION.values(), "n15075141"})
     others = [f"n02{k:06}" for k in range(10, 10 + 1000 - len(wanted))]
     classes = sorted({*wanted, *others})
-    assert len(classes) == 1000 and (classes[0], classes[-1]) == ("n01440764", "n15075141")
+    assert len(classes) == 1000
+    assert (classes[0], classes[-1]) == ("n01440764", "n15075141")
     sizes = np.full(1000, 1300)
     sizes[0], left = 732, 1000 * 1300 - 568 - 1_281_167
     sizes[1 : 1 + left // 300] -= 300
@@ -105,7 +106,8 @@ def test_imagenet_is_known_by_its_files_and_says_that_no_picture_was_looked_at()
     info, y_train, y_test, ids = imagenet()
     found = data_of(info, (y_train, y_test), ids)
     assert found.title == "ImageNet"
-    assert found.how is not None and found.how.endswith("pictures were not compared")
+    assert found.how is not None
+    assert found.how.endswith("pictures were not compared")
     swapped = ids.copy()
     first = int(np.flatnonzero(np.char.find(ids, "val_00000001") >= 0)[0])
     swapped[[first, (first + 50) % 50_000]] = swapped[[(first + 50) % 50_000, first]]

@@ -1,4 +1,4 @@
-"""Known datasets: the paper's, CIFAR-10 and scikit-learn's digits, recognised by what they hold, whatever their name is.
+"""Known datasets: the paper's, CIFAR-10 and scikit-learn's digits, recognised by what they hold and not by their name.
 
 Images in memory are compared in full: `content` is a digest of all images and labels, in any order and type of number.
 Where only a run is at hand its dataset's fingerprint stands for that. Both were computed from copies of the data in the
@@ -34,7 +34,7 @@ _KNOWN = {
     "MNIST": ("2064b8732aa50a1690a9a9fabeea5b25", "76d1024666ddb7f3476822cff1c6be1a"),
     "CIFAR-100": ("db0b340684bede95a0c6ce9e2c4bcca3", "e0ea2b2902672971aec74da6ff66bd7c"),
 }
-_CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck".split()
+_CIFAR10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 _VALIDATION = {  # some of ImageNet's, from its published solution
     "ILSVRC2012_val_00000001": "n01751748",
     "ILSVRC2012_val_00000002": "n09193705",
