@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from memfluence.datasets import as_dataset
+from memfluence.datasets.known import Data, data_of
 from memfluence.engines.progress import duration
 from memfluence.errors import DeadlineReached, InputError, Interrupted, MemfluenceError
 from memfluence.estimators import memorization
@@ -21,6 +22,7 @@ from memfluence.experiments._result import BLOCKS, Result, check_trials, jackkni
 from memfluence.experiments.doing import Training, begun, experiment
 from memfluence.experiments.reproduce._subjects import FEWEST, LEAST, MOST, TRAINED, Subject, base_trials, more_repeats
 from memfluence.learners import resolve
+from memfluence.paper import INFLUENCE, MEMORIZED
 from memfluence.records import digest
 from memfluence.runs import Run, about, open_run
 from memfluence.store import RUN_FILE, is_run, unpack, write_whole
@@ -52,6 +54,21 @@ class Parts:
     def overview(self) -> Result:
         """The base run in numbers."""
         return overview(self.base, mem=self.mem, infl=self.infl)
+
+    @cached_property
+    def data(self) -> Data:
+        """The dataset of the base run: what it holds, if that is at hand or known by its fingerprint."""
+        loaded = None if self.how.dataset is None else self.base.dataset()
+        ids = self.base.ids
+        return data_of(self.base.info.dataset, self.base.label_codes, None if ids is None else ids[1], loaded)
+
+    @cached_property
+    def at_paper_s(self) -> tuple[int, float] | None:
+        """Pairs of the base run at the paper's thresholds, and those expected by chance, where ours are others."""
+        if (self.mem, self.infl) == (MEMORIZED, INFLUENCE):
+            return None
+        pairs = self.base.find_pairs(MEMORIZED, INFLUENCE)
+        return len(pairs), pairs.expected_by_chance
 
     def do(self, part: str, count: int | None) -> None:
         """Train what is missing while there is time, and summarize what is there."""
@@ -93,7 +110,7 @@ class Parts:
             self._train_second(count)
             return None, True
         if part == "architectures":
-            other = self._other()
+            other = self.other
             if other is None:
                 raise InputError(
                     f"There are no {FEWEST['second']} trials of another network to compare with (part second)."
@@ -158,7 +175,8 @@ class Parts:
             self.where / "second", self.how.dataset, learner, trials=self._amount("second", count), seed=self.seed + 1
         )
 
-    def _other(self) -> Run | None:
+    @property
+    def other(self) -> Run | None:
         """The other network's run, if it says anything."""
         there = self.second_run
         if there is None and (self.where / "second" / RUN_FILE).is_file():
@@ -169,7 +187,7 @@ class Parts:
         """The base, the other network's run where it is compared, and the models of parts that have a result."""
         parts = [part for part in TRAINED if part != "second" and part in self.results]
         others = [open_run(file.parent) for part in parts for file in sorted((self.where / part).rglob(RUN_FILE))]
-        other = self._other() if "architectures" in self.results else None
+        other = self.other if "architectures" in self.results else None
         return [self.base, *([] if other is None else [other]), *others]
 
     def grow(self, parts: Sequence[str]) -> None:
@@ -240,7 +258,7 @@ class Parts:
         if part != "second":
             found |= self._levels(part)
         if part == "architectures":
-            other = self._other()
+            other = self.other
             found["other"] = None if other is None else _trials_of(other)
         return found
 

@@ -1,13 +1,14 @@
 """The report: one Markdown page and one JSON document, with figures beside them.
 
-Its table has the paper's numbers beside ours, row by row, and why they differ: data, network, trials, chance.
+It has the paper's setting beside ours, and the paper's numbers beside ours, row by row: whether they differ, and which
+settings that they depend on do. `_setting` has the rules.
 """
 
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
@@ -18,8 +19,21 @@ from memfluence.experiments import named
 from memfluence.experiments._result import Result
 from memfluence.experiments.histogram import STRONG
 from memfluence.experiments.reproduce._parts import Parts
-from memfluence.experiments.reproduce._subjects import ARCHITECTURES, SECTIONS, TITLES, Subject
-from memfluence.paper import Reported
+from memfluence.experiments.reproduce._setting import (
+    IS_SHARE,
+    SETTINGS,
+    Facts,
+    Setting,
+    depends,
+    difference,
+    interval,
+    name_of,
+    reasons,
+    settings_beside,
+    what_was_tested,
+)
+from memfluence.experiments.reproduce._subjects import SECTIONS, TITLES, Subject
+from memfluence.paper import INFLUENCE, MEMORIZED, Reported
 from memfluence.store import write_whole
 
 MOST_BYTES = 150_000  # of a figure
@@ -29,24 +43,28 @@ ANOTHER_NETWORK = "Does another network agree? (Fig. 7)"  # the second section o
 def write_report(subject: Subject, parts: Parts, path: Path) -> dict[str, Any]:
     """Write `path`, the JSON and the figures beside it; gives what the JSON holds."""
     run = _run(parts)
-    facts = facts_of(subject, run, parts.results, parts.base.info)
+    facts = facts_of(parts, run)
     results = {"run": run, **{name: one for name, one in parts.results.items() if name != "architectures"}}
     rows = rows_of(subject.paper, results, parts.missing, facts)
+    settings = settings_beside(subject.paper, facts)
     document = {
         "dataset": subject.name,
+        "data": asdict(facts.data),
         "paper": subject.paper,
+        "setting": {word: asdict(one) for word, one in settings.items()},
         "run": run.to_json(),
         "numbers": rows,
         "parts": {name: one.to_json() for name, one in parts.results.items()},
         "missing": dict(parts.missing),
         "report": str(path),
     }
-    text = [f"# The paper's experiments on {TITLES[subject.name]}", "", *_beginning(subject, parts, run), ""]
-    text += [_made_with(parts), "", "## The paper's numbers beside ours", ""]
-    text += [*as_markdown(rows, subject.paper), "", NOTE, ""]
+    text = [f"# The paper's experiments on {facts.data.phrase}", "", *_beginning(subject, parts, run), ""]
+    text += [_made_with(parts), ""]
+    text += ["## The paper's setting beside ours", "", *setting_as_markdown(settings, subject.paper, facts), ""]
+    text += ["## The paper's numbers beside ours", "", *as_markdown(rows, subject.paper, facts), "", NOTE, ""]
     for part in SECTIONS:
         if part in parts.results:
-            text += _section(part, parts.results[part], parts.where / part, path, subject.name)
+            text += _section(part, parts.results[part], parts.where / part, path, facts.data.title)
     if lines := _missing(rows, parts.missing):
         text += ["## What is missing", "", *lines, ""]
     write_whole(path, ("\n".join(text).rstrip() + "\n").encode())
@@ -80,18 +98,24 @@ def _run(parts: Parts) -> Result:
 
 
 def _beginning(subject: Subject, parts: Parts, run: Result) -> list[str]:
-    found = run.numbers
-    learner = (parts.base.info.learner or {}).get("name") or "a learner that is not recorded"
-    info = parts.base.info
+    found, info, data = run.numbers, parts.base.info, parts.data
     accuracy = found["test_accuracy"]
     lines = [
         f"Feldman & Zhang (2020) redone by `memfluence reproduce {subject.name}`: {found['trials']:,} models of"
-        f" {learner} on random {found['keep']:.0%} subsets of {info.n_train:,} training examples, {info.n_test:,} test"
-        f" examples, mean test accuracy {accuracy['mean']:.2%} ± {accuracy['sd']:.2%} (standard deviation over models),"
-        f" {found['memorized']:,} training examples with memorization >= {found['mem']:g}."
+        f" {name_of(info.learner)} on random {found['keep']:.0%} subsets of {info.n_train:,} training examples,"
+        f" {info.n_test:,} test examples, mean test accuracy {accuracy['mean']:.2%} ± {accuracy['sd']:.2%} (standard"
+        f" deviation over models), {found['memorized']:,} training examples with memorization >= {found['mem']:g}."
     ]
-    if subject.name != subject.paper:
-        lines[0] += f" The paper has no {subject.name}: its numbers for {TITLES[subject.paper]} stand beside ours."
+    theirs = TITLES[subject.paper]
+    if data.title == theirs:
+        lines[0] += f" The data are {theirs} ({data.how})."
+    elif data.how is not None:
+        lines[0] += f" The data are {data.phrase} ({data.how}); numbers of the paper for {theirs} stand beside ours."
+    else:
+        lines[0] += (
+            f" The data are {data.phrase}, which is not {theirs} nor another dataset that is known here, whatever its"
+            f" name says; numbers of the paper for {theirs} stand beside ours."
+        )
     return lines
 
 
@@ -109,10 +133,12 @@ def _made_with(parts: Parts) -> str:
 NOTE = (
     "± is one standard deviation over models (for consistency: over draws of trials), or, marked (se), a standard error"
     " over trials; those of counts are rather too large, since parts of the trials are noisier than all of them. n is"
-    " the number of models behind a number (of draws of trials, for consistency). Reasons follow from"
-    " the runs themselves: data, network, numbers of trials and what permuted masks give. A difference within two"
-    " standard errors of both sides is none (for consistency: within one standard deviation; within 5% where neither"
-    " has a spread). The paper does not say what its ± is; here it is taken for that of one run."
+    " the number of models behind a number (of draws of trials, for consistency). *Higher* and *lower*: by more than"
+    " the 95% interval of the difference and what the paper rounded off. *None seen*: that interval is no wider than a"
+    " tenth of the paper's number (of a share: nor of what it lacks to 1). *Too few models to tell*: it is wider. *(no"
+    " spread)*: how far ours would move with other models is not known, so a difference may be chance. The paper does"
+    " not say what its ± is; here it is taken for that of one run. Settings that differ are possible reasons; a"
+    " difference is put down to none of them."
 )
 
 
@@ -157,210 +183,48 @@ def _small_enough(picture: bytes) -> bytes:
     return content
 
 
-PERCENT = {"accuracy", "accuracy_without", "accuracy_whole", "test_accuracy", "contribution", "share", "test_share"}
-PERCENT |= {"share_below_strong", "cost", "cost_random", "found_again"}
-CHOSEN = {"run.mem", "run.infl", "run.keep", "thresholds.jaccard"}  # settings: ours are the paper's
+CHOSEN = {"run.mem", "run.infl", "run.keep", "thresholds.jaccard"}  # settings, or what was to be reached
 TWICE = {"last-layer.network.test_accuracy", "last-layer.network.memorized"}  # the same as those of the run
-CLOSE = 0.05  # of the paper's number, where neither side has a spread
-NOTABLE = 0.05  # of the pairs: chance that is worth a word
 ELSEWHERE = "removal.memorized"  # share and utility, which the paper states for ImageNet
 
 
-@dataclass(frozen=True)
-class Facts:
-    """Facts about our side, and the paper's."""
-
-    subject: Subject
-    of: str  # the dataset that the paper's number is about
-    n_train: int
-    learner: str
-    keep: float
-    trials: int
-    accuracy: float
-    pairs: int | None = None
-    chance: float | None = None  # pairs that permuted masks give
-    trials_each: int | None = None  # of each half
-    chance_jaccard: float | None = None  # of two halves with permuted masks
-    linear_models: int | None = None
-    linear_chance: float | None = None  # pairs of linear models that permuted masks give
-    mem: float = 0.25
-    infl: float = 0.15
-    emptied: int = 0  # classes without a training example when those in pairs are left out
-
-    @property
-    def paper_trials(self) -> int:
-        return int(paper.reported(self.of)["run.trials"].value)
-
-    @property
-    def paper_accuracy(self) -> float | None:
-        known = paper.reported(self.of).get("run.test_accuracy")
-        return None if known is None else known.value
-
-
-def facts_of(subject: Subject, overview: Result, results: Mapping[str, Result], info: Any) -> Facts:
+def facts_of(parts: Parts, overview: Result) -> Facts:
     """From the results that are there."""
-    numbers = {name: one.numbers for name, one in results.items()}
+    info, numbers = parts.base.info, {name: one.numbers for name, one in parts.results.items()}
     histogram, halves, last = (numbers.get(name) for name in ("histogram", "consistency", "last-layer"))
-    by_chance = None if halves is None else halves["by_chance"]["same_class"]
+    other = parts.other if "architectures" in parts.results else None
+    of_other = None if other is None else other.info.learner
     return Facts(
-        subject,
-        subject.paper,
+        parts.data,
         info.n_train,
-        str((info.learner or {}).get("name") or "another learner"),
+        info.n_test,
+        info.learner,
         overview.numbers["keep"],
         overview.numbers["trials"],
-        overview.numbers["test_accuracy"]["mean"],
+        parts.mem,
+        parts.infl,
         pairs=None if histogram is None else histogram["pairs"],
         chance=None if histogram is None else histogram["by_chance"]["mean"],
         trials_each=None if halves is None else halves["trials_each"],
-        chance_jaccard=by_chance[0]["jaccard"]["mean"] if by_chance else None,
         linear_models=None if last is None else last["linear"]["trials"],
-        linear_chance=None if last is None else last["pairs"]["any"]["linear"]["by_chance"]["mean"],
-        mem=overview.numbers["mem"],
-        infl=overview.numbers["infl"],
-        emptied=len(results["utility"].settings["emptied_classes"]) if "utility" in results else 0,
+        emptied=len(parts.results["utility"].settings["emptied_classes"]) if "utility" in parts.results else 0,
+        tested=what_was_tested(parts.results, info.learner, of_other, parts.at_paper_s),
     )
-
-
-def difference(one: Reported, found: Mapping[str, Any]) -> str:
-    """Our number against the paper's: "same", "higher" or "lower".
-
-    The same is within two standard errors, the paper's ± taken for that of one of its runs. Halves of trials share
-    trials, so there is no standard error over draws of them: one standard deviation. Without a spread: 5%.
-    """
-    gap = found["mean"] - one.value
-    if (one.bound in ("at least", "more than") and gap >= 0) or (one.bound == "less than" and gap < 0):
-        return "same"
-    error = None if one.name.startswith("consistency.") else _known(found.get("stderr"))
-    sd, theirs = _known(found.get("sd")), _known(one.spread) or 0.0
-    if error is not None:
-        allowed = 2 * math.hypot(error, theirs / math.sqrt(one.runs or 1))
-    else:
-        allowed = math.hypot(sd or 0.0, theirs) or CLOSE * abs(one.value)
-    if one.bound == "about":
-        allowed = max(allowed, CLOSE * abs(one.value))
-    return "same" if abs(gap) <= allowed else "higher" if gap > 0 else "lower"
-
-
-def _known(value: float | None) -> float | None:
-    return value if value and math.isfinite(value) else None
-
-
-def reasons(one: Reported, found: Mapping[str, Any], facts: Facts) -> dict[str, str]:
-    """Reasons that may explain the difference, by a word for each; none where there is no difference."""
-    if difference(one, found) == "same":
-        return {}
-    return {rule.__name__.strip("_"): reason for rule in _rules(one) if (reason := rule(facts)) is not None}
 
 
 def thresholds_of_ours(one: Reported, facts: Facts) -> str:
     """Our thresholds where they are not the paper's: 'influence >= 0.4'; otherwise empty."""
-    rules = _rules(one)
-    mem = facts.mem != 0.25 and (_memorized in rules or _thresholds in rules)
-    infl = facts.infl != 0.15 and (_influence in rules or _thresholds in rules)
-    said = [f"memorization >= {facts.mem:g}"] * mem + [f"influence >= {facts.infl:g}"] * infl
-    return ", ".join(said)
-
-
-def _rules(one: Reported) -> tuple["Rule", ...]:
-    return next(rules for prefix, rules in RULES if one.name.startswith(prefix))
-
-
-def _data(facts: Facts) -> str | None:
-    if facts.subject.name == facts.of:
-        return None
-    return f"ours are {TITLES[facts.subject.name]}, with {facts.n_train:,} training examples, not {TITLES[facts.of]}"
-
-
-def _network(facts: Facts) -> str:
-    known = facts.subject.name == facts.of and facts.paper_accuracy is not None
-    theirs = ARCHITECTURES[facts.of] + (f" with {facts.paper_accuracy:.1%}" if known else "")
-    return f"ours is {facts.learner}, with a test accuracy of {facts.accuracy:.1%} on {facts.keep:.0%}, not {theirs}"
-
-
-def _trials(facts: Facts) -> str | None:
-    if facts.trials >= facts.paper_trials:
-        return None
-    error = math.sqrt(0.25 / (facts.keep * facts.trials) + 0.25 / ((1 - facts.keep) * facts.trials))
-    return f"{facts.trials:,} trials, not {facts.paper_trials:,}: estimates have standard errors of up to {error:.3f}"
-
-
-def _chance(facts: Facts) -> str | None:
-    if facts.pairs is None or facts.chance is None or not facts.chance > NOTABLE * facts.pairs:
-        return None
-    return f"permuted masks alone give {facts.chance:,.0f} pairs where ours give {facts.pairs:,}"
-
-
-def _halves(facts: Facts) -> str | None:
-    if facts.trials_each is None or facts.trials_each >= facts.paper_trials / 2:
-        return None
-    chance = facts.chance_jaccard
-    level = "" if chance is None or math.isnan(chance) else f", and permuted masks give a Jaccard index of {chance:.2f}"
-    return f"halves of {facts.trials_each:,} trials, not {facts.paper_trials // 2:,}{level}"
-
-
-def _linear(facts: Facts) -> str | None:
-    if facts.linear_models is None or facts.linear_models >= facts.paper_trials:
-        return None
-    chance = facts.linear_chance or 0.0
-    noise = f", of whose pairs {chance:,.0f} are chance" if chance >= 1 else ""
-    return f"{facts.linear_models:,} linear models, not {facts.paper_trials:,}{noise}"
-
-
-def _thresholds(facts: Facts) -> str | None:
-    if (facts.mem, facts.infl) == (0.25, 0.15):
-        return None
-    return f"pairs with a memorization >= {facts.mem:g} and an influence >= {facts.infl:g}, not 0.25 and 0.15"
-
-
-def _memorized(facts: Facts) -> str | None:
-    return None if facts.mem == 0.25 else f"memorized are those with a memorization >= {facts.mem:g}, not 0.25"
-
-
-def _influence(facts: Facts) -> str | None:
-    return None if facts.infl == 0.15 else f"pairs with an influence >= {facts.infl:g}, not 0.15"
-
-
-def _asked(facts: Facts) -> str:
-    return "as many as were asked for, or as the time allowed"
-
-
-def _emptied(facts: Facts) -> str | None:
-    return f"{facts.emptied} class(es) lose all their training examples" if facts.emptied else None
-
-
-Rule = Callable[[Facts], str | None]
-RULES: tuple[tuple[str, tuple[Rule, ...]], ...] = (  # the first prefix that fits
-    ("run.trials", (_asked,)),
-    ("run.memorized", (_data, _memorized, _network, _trials)),
-    ("run.", (_data, _network)),
-    ("histogram.", (_data, _thresholds, _network, _trials, _chance)),
-    ("removal.accuracy.n", (_asked,)),
-    ("removal.", (_data, _network, _trials)),
-    ("utility.test.accuracy_without", (_data, _thresholds, _network, _chance, _emptied)),
-    ("utility.test.accuracy", (_data, _network)),
-    ("utility.", (_data, _thresholds, _network, _trials, _chance, _emptied)),
-    ("consistency.trials_each", (_asked,)),
-    ("consistency.lines.0.any_class.1", (_data, _memorized, _halves, _network)),  # whatever our threshold on influence
-    ("consistency.", (_data, _thresholds, _halves, _chance, _network)),
-    ("thresholds.", (_data, _halves)),
-    ("last-layer.linear.trials", (_asked,)),
-    ("last-layer.network.memorized", (_data, _memorized, _network, _trials)),
-    ("last-layer.linear.memorized", (_data, _memorized, _network, _linear)),
-    ("last-layer.pairs.any", (_data, _influence, _network, _linear)),
-    ("last-layer.network", (_data, _network)),
-    ("last-layer.representation", (_data, _network)),
-    ("last-layer.linear.test_accuracy", (_data, _network)),
-    ("last-layer.speedup", (_data, _network)),
-)
+    known = (("memorization", facts.mem, MEMORIZED), ("influence", facts.infl, INFLUENCE))
+    return ", ".join(f"{word} >= {ours:g}" for word, ours, theirs in known if ours != theirs and word in depends(one))
 
 
 def rows_of(
     dataset: str, results: Mapping[str, Result], missing: Mapping[str, str], facts: Facts
 ) -> list[dict[str, Any]]:
-    """One row for each number of the paper: its value, ours with spread and n, and why they differ."""
+    """One row for each number of the paper: its value, ours with spread and n, and which settings differ."""
     theirs = [(dataset, one) for one in paper.reported(dataset).values() if one.name not in CHOSEN | TWICE]
-    theirs += [("imagenet", one) for one in paper.reported("imagenet").values() if one.name.startswith(ELSEWHERE)]
+    if dataset != "imagenet":
+        theirs += [("imagenet", one) for one in paper.reported("imagenet").values() if one.name.startswith(ELSEWHERE)]
     found = []
     for of, one in theirs:
         part = one.name.partition(".")[0]
@@ -370,12 +234,14 @@ def rows_of(
         row["at"] = thresholds_of_ours(one, facts)  # other thresholds than the paper's
         if mine is None:
             absent = _absent(one, part in results, missing, facts)
-            found.append({**row, "ours": None, "difference": None, "reasons": {"missing": absent}})
+            row |= {"ours": None, "difference": None, "interval": None, "reasons": {"missing": absent}}
         else:
-            ours = {key: value for key in ("mean", "sd", "stderr") if (value := mine.get(key)) is not None}
-            why = reasons(one, mine, replace(facts, of=of))
             n = mine.get("n") or _models(one.name, facts)
-            found.append({**row, "ours": {**ours, "n": n}, "difference": difference(one, mine), "reasons": why})
+            ours = {key: value for key in ("mean", "sd", "stderr") if (value := mine.get(key)) is not None}
+            verdict = difference(one, mine, n)
+            row |= {"ours": {**ours, "n": n}, "difference": verdict, "interval": interval(one, mine)}
+            row["reasons"] = reasons(one, verdict, of, facts)
+        found.append(row)
     return found
 
 
@@ -404,28 +270,62 @@ def _models(name: str, facts: Facts) -> int | None:
     if name == "last-layer.representation.test_accuracy":
         return 1
     of_trials = part in ("run", "histogram", "thresholds", "last-layer", "removal")
-    if not of_trials or last.endswith(("trials", "trials_each", "accuracy.n")):
+    if not of_trials or last.endswith(("trials", "accuracy.n")):
         return None
     return facts.linear_models if part == "last-layer" else facts.trials
 
 
-def as_markdown(rows: list[dict[str, Any]], dataset: str) -> list[str]:
-    """A table of the rows that have a number of ours, and what its words for reasons stand for."""
-    lines = [f"| | | paper ({TITLES[dataset]}) | ours | n | difference |", "|---|---|---|---|---|---|"]
-    meant: dict[str, list[str]] = {}
+def setting_as_markdown(settings: Mapping[str, Setting], of: str, facts: Facts) -> list[str]:
+    """A table of the paper's setting and ours, and what of it was tested."""
+    lines = [f"| | paper ({TITLES[of]}) | ours | differs | tested by a run of ours |", "|---|---|---|---|---|"]
+    for word, one in settings.items():
+        tested = "" if not one.differs else one.tested or "not tested"
+        lines.append(f"| {SETTINGS[word]} | {one.theirs} | {one.ours} | {'**yes**' * one.differs or 'no'} | {tested} |")
+    said = [
+        "A setting that differs is a possible reason for another number, and where it was not tested that is a guess.",
+        "*Tested* means that a run of ours exchanged it: what came of it is said, and need not be all of a difference.",
+    ]
+    return [*lines, "", " ".join(said)]
+
+
+def as_markdown(rows: list[dict[str, Any]], dataset: str, facts: Facts) -> list[str]:
+    """A table of the rows that have a number of ours, and what stands behind words that are no settings."""
+    lines = [f"| | | paper ({TITLES[dataset]}) | ours | n | difference | settings that differ |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    meant: dict[str, str] = {}
     for row in rows:
         if row["ours"] is None:
             continue
         other = "" if row["of"] == dataset else f" ({TITLES[row['of']]})"
-        for word, reason in row["reasons"].items():
-            said = meant.setdefault(word, [])
-            if not any(one.startswith(reason) for one in said):
-                said.append(reason)
-        why = "none" if row["difference"] == "same" else f"{row['difference']}: {', '.join(row['reasons'])}"
+        meant |= {word: said for word, said in row["reasons"].items() if word not in SETTINGS}
         theirs, ours = sides_in_words(row)
         n = "" if row["ours"]["n"] is None else f"{row['ours']['n']:,}"
-        lines.append(f"| {row['what']} | {row['where']} | {theirs}{other} | {ours} | {n} | {why} |")
-    return [*lines, "", *(f"- **{word}**: {'; '.join(said)}." for word, said in meant.items())]
+        cells = (
+            row["what"],
+            row["where"],
+            theirs + other,
+            ours,
+            n,
+            difference_in_words(row),
+            ", ".join(row["reasons"]),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    found = [*lines, "", *(f"- **{word}**: {said}." for word, said in meant.items())]
+    if any(row["of"] != dataset and row["ours"] is not None for row in rows):
+        there = settings_beside("imagenet", facts)
+        differ = "; ".join(f"{word} ({one.ours}, not {one.theirs})" for word, one in there.items() if one.differs)
+        found.append(f"- **ImageNet**, for which alone the paper states some numbers, differs from ours in {differ}.")
+    return found
+
+
+DIFFERENCES = {"same": "none seen", "undecided": "too few models to tell"}
+
+
+def difference_in_words(row: Mapping[str, Any]) -> str:
+    """'lower', 'none seen', 'too few models to tell', 'higher (no spread)'."""
+    said = DIFFERENCES.get(row["difference"], row["difference"])
+    known = row["interval"] is not None or row["difference"] == "undecided" or "asked" in row["reasons"]
+    return said if known or row["ours"]["mean"] == row["paper"]["value"] else f"{said} (no spread)"
 
 
 def sides_in_words(row: Mapping[str, Any]) -> tuple[str, str]:
@@ -441,7 +341,7 @@ def sides_in_words(row: Mapping[str, Any]) -> tuple[str, str]:
 def in_words(name: str, value: float, spread: float | None = None) -> str:
     """'76.06% ± 0.28', '1,015', '0.70 ± 0.02': by what the number is."""
     last = name.rpartition(".")[2]
-    percent = last in PERCENT or name == "utility.test.difference"
+    percent = last in IS_SHARE or name == "utility.test.difference"
     known = spread is not None and math.isfinite(spread)
     if percent:
         return f"{100 * value:.2f}%" + (f" ± {100 * spread:.2f}" if known else "")  # type: ignore[operator]

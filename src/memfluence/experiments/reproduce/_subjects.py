@@ -42,7 +42,6 @@ class Subject:
     thresholds: tuple[float, ...] = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)  # of removal
 
 
-ARCHITECTURES = {"mnist": "small Inception", "cifar100": "ResNet-50", "imagenet": "ResNet-50"}  # the paper's
 TITLES = {"digits": "digits", "mnist": "MNIST", "cifar100": "CIFAR-100", "imagenet": "ImageNet"}
 SUBJECTS = {
     "digits": Subject(
