@@ -95,11 +95,14 @@ def reproduce(**options: Annotated[Any, redo, HELP]) -> Said:
     from memfluence.engines import one_thread_from_the_start
 
     one_thread_from_the_start()
-    from memfluence.experiments.reproduce._report import sides_in_words
+    from memfluence.experiments.reproduce._report import difference_in_words, sides_in_words
 
     with stdout_to_stderr():
         found = redo(**options)
     yield found
     rows = [row for row in found["numbers"] if row["ours"] is not None]
-    table(("", "paper", "ours", "n"), ((row["what"], *sides_in_words(row), row["ours"]["n"] or "") for row in rows))
+    table(
+        ("", "paper", "ours", "n", "difference"),
+        ((row["what"], *sides_in_words(row), row["ours"]["n"] or "", difference_in_words(row)) for row in rows),
+    )
     say(*(f"{part}: {why}" for part, why in found["missing"].items()), found["report"])

@@ -47,7 +47,13 @@ def test_one_call_leaves_one_report(tmp_path: Path) -> None:
     assert rows["utility.test.accuracy"]["ours"]["n"] == 2
     assert rows["run.accuracy_whole"]["ours"]["n"] == 2
     assert rows["last-layer.linear.trials"]["ours"]["mean"] == 20
-    assert all(row["reasons"] or row["difference"] == "same" for row in found["numbers"])
+    assert all(bool(row["reasons"]) == (row["difference"] not in ("same", "undecided")) for row in found["numbers"])
+    assert rows["removal.memorized.cost_random"]["difference"] == "undecided"  # two models a side
+    assert "| too few models to tell |" in text
+    assert found["data"]["title"] == "digits"
+    assert "not tested" not in found["setting"]["network"]["tested"]
+    assert "part architectures" in found["setting"]["network"]["tested"]
+    assert found["setting"]["data"] == {"theirs": "CIFAR-100", "ours": "digits", "differs": True, "tested": None}
     stores = [tmp_path / "out" / where for where in ("base", "second", "removal/trained", "last-layer/trained")]
     before = [sorted((store / "trials").iterdir()) for store in stores]
     assert small(tmp_path / "out") == found  # nothing is done twice
@@ -252,6 +258,11 @@ def test_other_data_and_another_learner(tmp_path: Path) -> None:
     rows = {row["name"]: row for row in found["numbers"]}
     assert rows["histogram.pairs"]["paper"]["value"] == 35
     assert "not small Inception" in rows["histogram.pairs"]["reasons"]["network"]
+    assert found["data"] == {"title": "digits", "phrase": "digits", "how": "all images and labels compared"}
+    assert found["setting"]["data"]["differs"]
+    text = (tmp_path / "out" / "reproduction.md").read_text()
+    assert text.startswith("# The paper's experiments on digits\n")
+    assert "numbers of the paper for MNIST stand beside ours" in text
     assert set(found["parts"]) == {"removal", "histogram", "consistency"}
 
 

@@ -202,7 +202,7 @@ def test_what_a_run_exchanged_is_said_with_the_run() -> None:
     assert there["network"].sentence.startswith("resnet9@fast, not ResNet-50 (tested: resnet18@fast in second has")
     assert there["recipe"].sentence.endswith("(not tested)")
     table = "\n".join(setting_as_markdown(there, "cifar100", FACTS))
-    assert "| threshold on influence | 0.15 | 0.4 | **yes** | the same trials have 22,784 pairs" in table
+    assert "| influence (threshold of pairs) | 0.15 | 0.4 | **yes** | the same trials have 22,784 pairs" in table
     assert "| data | CIFAR-100 | CIFAR-100 | no |  |" in table
     assert "where it was not tested that is a guess" in table
 
@@ -210,8 +210,8 @@ def test_what_a_run_exchanged_is_said_with_the_run() -> None:
 def test_two_things_exchanged_at_once_are_said_together() -> None:
     slow = resolve("resnet18@paper").describe()
     found = what_was_tested(RESULTS, FAST, slow, None)
-    assert found["network"] == found["recipe"]
-    assert "in second (its network and recipe differ from ours) has" in found["network"]
+    assert "in second (of another recipe, too) has" in found["network"]
+    assert found["recipe"] == "together with the network, see there"
     wider = resolve("mlp", {"hidden": "32"}).describe()
     assert set(what_was_tested(RESULTS, resolve("mlp").describe(), wider, None)) == {"network", "trials", "halves"}
     longer = resolve("mlp", {"epochs": "40"}).describe()

@@ -23,11 +23,11 @@ __all__ = ["reproduce"]
 
 
 def reproduce(
-    name: Annotated[str, "digits, mnist or cifar100."],
+    name: Annotated[str, "digits, mnist, cifar100 or imagenet."],
     data: Annotated[str | None, "Directory of the dataset's files, or FILE.npz."] = None,
     *,
     budget: Annotated[
-        str | None, "Time of this call: 90s, 30m, 2h; 0: no training.  [default: 30m; digits 14m]"
+        str | None, "Time of this call: 90s, 30m, 2h; 0: no training.  [default: 30m; digits 14m, imagenet 24h]"
     ] = None,
     out: Annotated[str | Path | None, "Where everything goes.  [default: runs/reproduce-DATASET]"] = None,
     run: Annotated["str | Path | Run | None", "Trials that are there already."] = None,
@@ -48,7 +48,10 @@ def reproduce(
     ] = None,
     second: Annotated[Any, "Another network to compare with."] = None,
     device: Annotated[str, "auto, cpu or cuda."] = "auto",
-    workers: Annotated[int, "Worker processes."] = 1,
+    workers: Annotated[int, "Worker processes, on one GPU each where there are several."] = 1,
+    shard: Annotated[
+        str | None, "Train only this part of the models, i/N, or auto: as the job array's variables say."
+    ] = None,
     seed: int = 0,
     train: Annotated[bool, "Read what is there."] = True,
     report: Annotated[
@@ -57,14 +60,16 @@ def reproduce(
     ] = None,
     progress: Annotated[bool | Any, "No progress."] = True,
 ) -> dict[str, Any]:
-    """Redo the paper's experiments on "digits", "mnist" or "cifar100" and write a report; gives what it says.
+    """Redo the paper's experiments on "digits", "mnist", "cifar100" or "imagenet" and write a report; gives what it
+    says.
 
         mf.reproduce("digits")
         mf.reproduce("cifar100", "cifar100.npz", budget="9m", device="cuda", out="c100")   # as often as you like
 
     `data` may also be any name of a dataset. Called again with the same `out`, it goes on. `mem` and `infl` are the
     thresholds of pairs; with few trials a higher `infl` leaves out what is chance. `train=False`, or a budget of "0",
-    reads what is there.
+    reads what is there. With `shard` several machines share the models: each call trains its part of what can be
+    trained by then, first of the trials that all else is made from.
     """
     from memfluence.experiments.doing import Training
     from memfluence.experiments.reproduce._parts import Parts, base_of, prepared
@@ -80,6 +85,8 @@ def reproduce(
     from memfluence.runs import Run, open_run
     from memfluence.store import refuse_uri
 
+    if shard is not None and trials is None and run is None and subject_of(name).by_time:
+        raise InputError("The parts of a run need one number of trials; give `trials` with `shard`.")
     if trials is not None and trials < 1:
         raise InputError(f"The `trials` parameter must be an integer >= 1. Got {trials!r} instead.")
     subject, given = subject_of(name), seconds_of(budget or subject_of(name).budget)
@@ -94,6 +101,7 @@ def reproduce(
         settings=settings,
         device=device,
         workers=workers,
+        shard=shard,
         progress=progress,
         deadline=end,
         train=train,

@@ -108,7 +108,7 @@ class Parts:
         """The result, and whether all of its models are trained."""
         if part == "second":
             self._train_second(count)
-            return None, True
+            return None, self._all_trained(part)
         if part == "architectures":
             other = self.other
             if other is None:
@@ -124,7 +124,7 @@ class Parts:
         runs = () if part == "long-tail" else (self.base,)
         if self.how.train and self.how.left > 0:
             with suppress(DeadlineReached):
-                return self._experiment(part, *runs, **options, **self._training(part)), True
+                return self._experiment(part, *runs, **options, **self._training(part)), self._all_trained(part)
         return self._experiment(part, *runs, **options, train=False, progress=False), False
 
     def _experiment(self, name: str, *runs: Run, part: str | None = None, **options: Any) -> Result:
@@ -139,6 +139,10 @@ class Parts:
         """True if some of its models are there."""
         given = part == "second" and self.second_run is not None
         return given or any((self.where / part).rglob(RUN_FILE))
+
+    def _all_trained(self, part: str) -> bool:
+        """Whether its models are there (or have failed): other calls train those of other shards."""
+        return all(_unaccounted(open_run(file.parent)) == 0 for file in (self.where / part).rglob(RUN_FILE))
 
     def _options(self, part: str, count: int | None) -> dict[str, Any]:
         if part not in LEAST:
@@ -192,6 +196,8 @@ class Parts:
 
     def grow(self, parts: Sequence[str]) -> None:
         """Spend the time that is left on more repeats: half of it on removal, then what is left on utility."""
+        if not self.subject.by_time or self.how.shard is not None:
+            return
         for share, part in ((0.5, "removal"), (1.0, "utility")):
             result = self.results.get(part)
             if part not in parts or result is None or self.how.left <= 0:
@@ -332,7 +338,8 @@ def base_of(
     wanted = _read_progress(where).get("base_trials")
     try:
         if wanted is None:
-            wanted = trials or _affordable(subject, how, where, budget, seed)
+            known = trials or (None if subject.by_time else subject.trials)
+            wanted = known or _affordable(subject, how, where, budget, seed)
             _write_progress(where, base_trials=wanted)
         elif trials is not None and trials != wanted:
             raise InputError(
@@ -340,7 +347,13 @@ def base_of(
                 " choose another directory (`out`)."
             )
         how.note(f"{wanted:,} trials of {how.learner.name} to begin with")
-        return how.run(where / "base", how.dataset, how.learner, trials=wanted, seed=seed)
+        there = how.run(where / "base", how.dataset, how.learner, trials=wanted, seed=seed)
+        if left := _unaccounted(there):
+            raise Interrupted(
+                f"The part {how.shard} is done. {left} of the {wanted} trials that all else is made from are missing in"
+                f" {there.path}; when the other parts are done, run the same command to go on."
+            )
+        return there
     except DeadlineReached:
         done = len(open_run(where / "base").store.scan().numbers)
         raise Interrupted(
@@ -361,6 +374,12 @@ def _affordable(subject: Subject, how: Training, where: Path, budget: float, see
     wanted = max(base_trials(budget, each, subject.trials), count)
     how.note(f"a trial takes {duration(each)}; {duration(budget)} allow {wanted:,} of them to begin with")
     return wanted
+
+
+def _unaccounted(run: Run) -> int:
+    """The number of trials that were asked for and are neither stored nor failed."""
+    stored = run.store.scan().numbers.tolist()
+    return run.info.trials - len(stored) - len(run.store.failures(stored))
 
 
 def _with_data(run: Run, how: Training) -> Run:

@@ -16,7 +16,7 @@ from typing import Any
 
 from memfluence import paper
 from memfluence.experiments import named
-from memfluence.experiments._result import Result
+from memfluence.experiments._result import Result, plain
 from memfluence.experiments.histogram import STRONG
 from memfluence.experiments.reproduce._parts import Parts
 from memfluence.experiments.reproduce._setting import (
@@ -27,6 +27,7 @@ from memfluence.experiments.reproduce._setting import (
     depends,
     difference,
     interval,
+    known,
     name_of,
     reasons,
     settings_beside,
@@ -47,7 +48,7 @@ def write_report(subject: Subject, parts: Parts, path: Path) -> dict[str, Any]:
     results = {"run": run, **{name: one for name, one in parts.results.items() if name != "architectures"}}
     rows = rows_of(subject.paper, results, parts.missing, facts)
     settings = settings_beside(subject.paper, facts)
-    document = {
+    of_report = {
         "dataset": subject.name,
         "data": asdict(facts.data),
         "paper": subject.paper,
@@ -58,6 +59,7 @@ def write_report(subject: Subject, parts: Parts, path: Path) -> dict[str, Any]:
         "missing": dict(parts.missing),
         "report": str(path),
     }
+    document: dict[str, Any] = plain(of_report)
     text = [f"# The paper's experiments on {facts.data.phrase}", "", *_beginning(subject, parts, run), ""]
     text += [_made_with(parts), ""]
     text += ["## The paper's setting beside ours", "", *setting_as_markdown(settings, subject.paper, facts), ""]
@@ -237,7 +239,7 @@ def rows_of(
             row |= {"ours": None, "difference": None, "interval": None, "reasons": {"missing": absent}}
         else:
             n = mine.get("n") or _models(one.name, facts)
-            ours = {key: value for key in ("mean", "sd", "stderr") if (value := mine.get(key)) is not None}
+            ours = {key: mine[key] for key in ("mean", "sd", "stderr") if known(mine.get(key)) is not None}
             verdict = difference(one, mine, n)
             row |= {"ours": {**ours, "n": n}, "difference": verdict, "interval": interval(one, mine)}
             row["reasons"] = reasons(one, verdict, of, facts)
@@ -280,7 +282,8 @@ def setting_as_markdown(settings: Mapping[str, Setting], of: str, facts: Facts) 
     lines = [f"| | paper ({TITLES[of]}) | ours | differs | tested by a run of ours |", "|---|---|---|---|---|"]
     for word, one in settings.items():
         tested = "" if not one.differs else one.tested or "not tested"
-        lines.append(f"| {SETTINGS[word]} | {one.theirs} | {one.ours} | {'**yes**' * one.differs or 'no'} | {tested} |")
+        what = f"{word} ({SETTINGS[word]})" if SETTINGS[word] else word
+        lines.append(f"| {what} | {one.theirs} | {one.ours} | {'**yes**' * one.differs or 'no'} | {tested} |")
     said = [
         "A setting that differs is a possible reason for another number, and where it was not tested that is a guess.",
         "*Tested* means that a run of ours exchanged it: what came of it is said, and need not be all of a difference.",

@@ -33,17 +33,17 @@ STATED = (
 TELLING = 0.1  # of the paper's number (of a share also of what it lacks to 1): a wider interval decides nothing
 NOTABLE = 0.05  # of the pairs: chance that is worth a word
 
-SETTINGS = {
-    "data": "data",
-    "size": "examples",
-    "network": "network",
-    "recipe": "recipe, as far as the paper says it",
-    "keep": "share of the training examples that a model keeps",
-    "trials": "trials",
+SETTINGS = {  # words, and what they stand for where they do not say it
+    "data": "",
+    "size": "training and test examples",
+    "network": "",
+    "recipe": "as far as the paper says it",
+    "keep": "share of the training examples that a model is given",
+    "trials": "",
     "halves": "trials on each side, where halves are compared",
-    "linear models": "linear models",
-    "memorization": "threshold on memorization",
-    "influence": "threshold on influence",
+    "linear models": "",
+    "memorization": "threshold of pairs and of who counts as memorized",
+    "influence": "threshold of pairs",
 }
 _TRAINED = ("data", "size", "network", "recipe")
 _ESTIMATED = (*_TRAINED, "keep", "trials")
@@ -124,7 +124,7 @@ def settings_beside(of: str, facts: Facts) -> dict[str, Setting]:
         "size": (sizes[0], sizes[1], counts[0] != counts[1]),
         "network": (NETWORKS[of][0], network, not is_network_of(of, facts.learner)),
         "recipe": (*recipe, recipe[0] != recipe[1]),
-        "keep": ("70%", f"{facts.keep:.0%}", round(facts.keep, 3) != 0.7),
+        "keep": ("70%", f"{facts.keep:.0%}", abs(facts.keep - 0.7) * facts.n_train >= 1),
         "trials": (f"{trials:,}", f"{facts.trials:,}", facts.trials != trials),
         "memorization": (f"{MEMORIZED:g}", f"{facts.mem:g}", facts.mem != MEMORIZED),
         "influence": (f"{INFLUENCE:g}", f"{facts.infl:g}", facts.infl != INFLUENCE),
@@ -221,7 +221,7 @@ def what_was_tested(
         each = f"half of ours ({halves['trials_each']:,}) find {memorized} memorized and select {pairs_} pairs"
         if "histogram" in results:
             each += f", all of ours {results['histogram'].numbers['pairs']:,}"
-        found["trials"] = found["halves"] = f"{each}; part consistency"
+        found |= {"trials": f"{each}; part consistency", "halves": "see trials"}
     if "architectures" in results and other is not None:
         line = results["architectures"].numbers["lines"][1]
         words = [
@@ -232,9 +232,11 @@ def what_was_tested(
             )
             if differs
         ]
-        together = f" (its {' and '.join(words)} differ from ours)" if len(words) > 1 else ""
-        for word in words:
-            found[word] = _exchanged(line, results["architectures"].numbers["trials_each"], together)
+        together = " (of another recipe, too)" if len(words) > 1 else ""
+        found |= dict.fromkeys(words, "together with the network, see there")
+        found |= (
+            {words[0]: _exchanged(line, results["architectures"].numbers["trials_each"], together)} if words else {}
+        )
     return found
 
 
@@ -281,7 +283,7 @@ def interval(one: Reported, found: Mapping[str, Any]) -> float | None:
     """
     from scipy.special import stdtrit
 
-    sd, error = _known(found.get("sd")), _known(found.get("stderr"))
+    sd, error = known(found.get("sd")), known(found.get("stderr"))
     ours = sd if one.name.startswith("consistency.") else error
     if ours is None:
         return None
@@ -318,5 +320,6 @@ def _rounded_off(value: float) -> float:
     return 0.5 * 10.0 ** min(int(exponent), 0)
 
 
-def _known(value: float | None) -> float | None:
+def known(value: float | None) -> float | None:
+    """The value, or None for NaN."""
     return value if value is not None and math.isfinite(value) else None
