@@ -109,6 +109,8 @@ def plan(
     if found["seconds"] is not None:
         per_trial = duration(found["seconds_per_trial"])
         say(f"  time    {duration(found['seconds'])} with {found['workers']} worker(s), {per_trial} a trial (pilot)")
+    if found["cost"] is not None:
+        say(f"  cost    {found['cost']:,.2f} for {found['worker_hours']:,.1f} hours of a worker")
     if found["decoded_bytes"] is not None:
         say(f"  images  {size(found['decoded_bytes'])} decoded; more than fits the device is decoded batch by batch")
     say(

@@ -1,16 +1,19 @@
 """`plan`: how long, how much disk and memory, and how sure the scores will be, before the trials are run.
 
-Sizes follow from the data; time comes from a pilot, one group of trials that is timed and thrown away.
+Sizes follow from the data; time comes from a pilot, one group of trials that is timed and thrown away. A network's
+pilot may be of fewer epochs: from models of e and of 2 e epochs, what an epoch takes and what a trial takes once.
 """
 
 import math
 import statistics
 import time
+from dataclasses import replace
 from typing import Any
 
 from memfluence.datasets import LazyImages
 from memfluence.engines import groups_of, one_thread
-from memfluence.errors import LearnerError
+from memfluence.errors import InputError, LearnerError
+from memfluence.learners.network import Network
 from memfluence.records import EXTRA_COLUMNS, Failure
 from memfluence.store import RunInfo
 from memfluence.store.parquet import packed_width
@@ -26,11 +29,14 @@ _PILOT_SECONDS = 5.0  # one-by-one learners are timed over a few trials
 def plan(options: PlanOptions) -> dict[str, Any]:
     """What a run with these options will take, as a JSON-able dict. Nothing is written."""
     campaign = prepare(run_options(options))
+    if options.price is not None and not 0 <= options.price < math.inf:
+        raise InputError(f"The `price` parameter must be a number >= 0. Got {options.price!r} instead.")
     workers = options.workers or 1
     info = campaign.info
     bits = 2 * packed_width(info.n_train) + packed_width(info.n_test)
     extras = sum(_BYTES[kind] * (info.n_train + info.n_test) for kind in info.record for _ in EXTRA_COLUMNS[kind][:1])
-    seconds = _pilot(campaign) if options.pilot else None
+    seconds = _reckoned(campaign, options.pilot_epochs) if options.pilot else None
+    hours = None if seconds is None else seconds * info.trials / 3600
     in_files = [x for x in (campaign.dataset.x_train, campaign.dataset.x_test) if isinstance(x, LazyImages)]
     return {
         "dataset": info.dataset["name"],
@@ -42,6 +48,8 @@ def plan(options: PlanOptions) -> dict[str, Any]:
         "workers": workers,
         "seconds_per_trial": seconds,
         "seconds": None if seconds is None else seconds * info.trials / workers,
+        "worker_hours": hours,
+        "cost": None if hours is None or options.price is None else hours * options.price,
         "disk_bytes": info.trials * (bits + extras),  # before compression
         "memory_bytes_to_estimate": _BASE_BYTES + 3 * info.trials * bits,  # packed trials, and their transposes
         "memory_bytes_full_matrix": 8 * info.n_train * info.n_test,
@@ -57,6 +65,31 @@ def _largest_stderr(info: RunInfo, keep: float | None) -> float:
     fraction = 0.5 if keep is None else keep
     per_kind = info.trials / len(info.kinds) / info.repeats  # models that share a mask count once
     return math.sqrt(0.25 / (fraction * per_kind) + 0.25 / ((1 - fraction) * per_kind))
+
+
+def _reckoned(campaign: Campaign, epochs: int | None) -> float:
+    """Seconds per trial, from a pilot of all epochs or from two of `epochs` and of twice as many."""
+    if epochs is None:
+        return _pilot(campaign)
+    learner = campaign.learner
+    if not isinstance(learner, Network):
+        raise InputError(
+            f"Only a built-in network can have a pilot of fewer epochs; leave out `pilot_epochs` for {learner.name}."
+        )
+    recipe = learner.recipe
+    if not 2 <= 2 * epochs <= recipe.epochs:
+        raise InputError(
+            f"The `pilot_epochs` parameter must be an integer in [1, {recipe.epochs // 2}], half of the recipe's"
+            f" {recipe.epochs} epochs. Got {epochs!r} instead."
+        )
+
+    def of(some: int) -> float:
+        early = tuple(epoch for epoch in recipe.milestones if epoch < some)
+        shorter = replace(learner, recipe=replace(recipe, epochs=some, milestones=early))
+        return _pilot(replace(campaign, learner=shorter))
+
+    few, twice = of(epochs), of(2 * epochs)
+    return few + (twice - few) / epochs * (recipe.epochs - epochs)
 
 
 def _pilot(campaign: Campaign) -> float:

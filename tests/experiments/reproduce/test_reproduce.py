@@ -258,11 +258,12 @@ def test_other_data_and_another_learner(tmp_path: Path) -> None:
     rows = {row["name"]: row for row in found["numbers"]}
     assert rows["histogram.pairs"]["paper"]["value"] == 35
     assert "not small Inception" in rows["histogram.pairs"]["reasons"]["network"]
-    assert found["data"] == {"title": "digits", "phrase": "digits", "how": "all images and labels compared"}
-    assert found["setting"]["data"]["differs"]
+    file = "a file of 1,797 images named mnist.npz"
+    assert found["data"] == {"title": "mnist.npz", "phrase": file, "how": None}
+    assert rows["histogram.pairs"]["reasons"]["data"] == f"{file}, not MNIST (not tested)"
     text = (tmp_path / "out" / "reproduction.md").read_text()
-    assert text.startswith("# The paper's experiments on digits\n")
-    assert "numbers of the paper for MNIST stand beside ours" in text
+    assert text.startswith(f"# The paper's experiments on {file}\n")
+    assert f"The data are {file}, which is not MNIST nor another dataset that is known here" in text
     assert set(found["parts"]) == {"removal", "histogram", "consistency"}
 
 
