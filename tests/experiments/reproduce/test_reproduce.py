@@ -275,13 +275,13 @@ def test_subjects() -> None:
     assert "long-tail" not in chosen_parts(SUBJECTS["mnist"], None)
     for one in SUBJECTS.values():
         assert resolve(one.learner).name
-        assert resolve(one.second, one.second_settings).name
+        assert one.second is None or resolve(one.second, one.second_settings).name
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["svhn"], "There is nothing to reproduce for 'svhn'; there are digits, mnist, cifar100."),
+        (["svhn"], "There is nothing to reproduce for 'svhn'; there are digits, mnist, cifar100, imagenet."),
         (["mnist"], "Say where the data are: --data DIR with the files of mnist, or --data FILE.npz."),
         (["digits", "--data", "x"], "The digits are built in; leave out --data."),
         (["digits", "--budget", "soon"], "The budget must be a time such as 30m"),

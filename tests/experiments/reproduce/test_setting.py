@@ -164,11 +164,10 @@ def read_off(first: float, second: float) -> dict[str, Any]:
     return {"first": {"mean": first, "sd": 21.0}, "second": {"mean": second, "sd": 8.0}}
 
 
-def line(name: str, run: str, pairs: tuple[float, float], memorized: tuple[float, float]) -> dict[str, Any]:
+def line(run: str, pairs: tuple[float, float], memorized: tuple[float, float]) -> dict[str, Any]:
     accuracy = {"mean": 0.706, "sd": 0.003}
     of_pairs, of_memorized = ([read_off(*two)] for two in (pairs, memorized))
     return {
-        "compared": name,
         "run": run,
         "test_accuracy": accuracy,
         "same_class": of_pairs,
@@ -176,8 +175,8 @@ def line(name: str, run: str, pairs: tuple[float, float], memorized: tuple[float
     }
 
 
-HALVES = line("resnet9@fast", "/x/base", (468, 460), (17_050, 17_010))
-OTHER = line("resnet18@fast", "/x/second", (468, 549), (17_050, 19_400))
+HALVES = line("/x/base", (468, 460), (17_050, 17_010))
+OTHER = line("/x/second", (468, 549), (17_050, 19_400))
 RESULTS = {
     "consistency": Result("consistency", "", {"trials_each": 69, "lines": [HALVES]}, pd.DataFrame(), {}),
     "architectures": Result("consistency", "", {"trials_each": 69, "lines": [HALVES, OTHER]}, pd.DataFrame(), {}),

@@ -161,7 +161,9 @@ def reasons(one: Reported, verdict: str, of: str, facts: Facts) -> dict[str, str
 
 
 def name_of(learner: Mapping[str, Any] | None) -> str:
-    return str((learner or {}).get("name") or "a learner that is not recorded")
+    """'resnet9@fast', 'mlp (hidden 128)'."""
+    name, hidden = (learner or {}).get("name"), ((learner or {}).get("settings") or {}).get("hidden")
+    return f"{name or 'a learner that is not recorded'}" + (f" (hidden {_as_text(hidden)})" if hidden else "")
 
 
 def is_network_of(of: str, learner: Mapping[str, Any] | None) -> bool:
@@ -233,20 +235,18 @@ def what_was_tested(
             if differs
         ]
         together = " (of another recipe, too)" if len(words) > 1 else ""
-        found |= dict.fromkeys(words, "together with the network, see there")
-        found |= (
-            {words[0]: _exchanged(line, results["architectures"].numbers["trials_each"], together)} if words else {}
-        )
+        did = _exchanged(name_of(other), line, results["architectures"].numbers["trials_each"], together)
+        found |= dict(zip(words, (did, "together with the network, see there")))
     return found
 
 
-def _exchanged(line: Mapping[str, Any], each: int, together: str) -> str:
+def _exchanged(name: str, line: Mapping[str, Any], each: int, together: str) -> str:
     memorized, pairs = (
         " beside ".join(f"{line[kind][0][side]['mean']:,.0f}" for side in ("second", "first"))
         for kind in ("memorization", "same_class")
     )
     return (
-        f"{line['compared']} in {Path(line['run']).name}{together} has a test accuracy of"
+        f"{name} in {Path(line['run']).name}{together} has a test accuracy of"
         f" {line['test_accuracy']['mean']:.1%} and, from {each:,} trials of each, {memorized} memorized and"
         f" {pairs} pairs; part architectures"
     )
