@@ -20,7 +20,7 @@ def info_of(data: Dataset, **changes: Any) -> dict[str, Any]:
 
 
 def recognised(data: Dataset, **changes: Any) -> Data:
-    return data_of(info_of(data, **changes), (data.y_train, data.y_test), None, data)
+    return data_of(info_of(data, **changes), (data.y_train, data.y_test), np.arange(data.n_test), data)
 
 
 DIGITS = mf.datasets.load("digits")
@@ -49,8 +49,8 @@ def test_another_label_another_image_or_a_swap_of_labels_is_noticed() -> None:
 
 def test_a_run_without_its_data_is_known_by_its_fingerprint() -> None:
     labels = DIGITS.y_train, DIGITS.y_test
-    assert data_of(info_of(DIGITS, name="npz:mnist.npz"), labels, None).title == "digits"
-    assert data_of(info_of(DIGITS, fingerprint="another"), labels, None).how is None
+    assert data_of(info_of(DIGITS, name="npz:mnist.npz"), labels, np.arange(len(labels[1]))).title == "digits"
+    assert data_of(info_of(DIGITS, fingerprint="another"), labels, np.arange(len(labels[1]))).how is None
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,10 @@ def test_a_name_makes_no_dataset_known(name: str, phrase: str) -> None:
     rng = np.random.default_rng(1)
     images, labels = rng.integers(0, 256, (1500, 28, 28), np.uint8), np.arange(1500) % 10
     data = from_arrays(images[:1200], labels[:1200], images[1200:], labels[1200:], name=name)
-    assert recognised(data) == Data(data_of(info_of(data), (data.y_train, data.y_test), None).title, phrase, None)
-    without = data_of(info_of(data), (data.y_train, data.y_test), None)
+    assert recognised(data) == Data(
+        data_of(info_of(data), (data.y_train, data.y_test), np.arange(data.n_test)).title, phrase, None
+    )
+    without = data_of(info_of(data), (data.y_train, data.y_test), np.arange(data.n_test))
     assert without.phrase == phrase.replace("images", "examples")  # nobody has seen them
 
 
@@ -76,10 +78,10 @@ def test_cifar_10_is_known_by_its_classes_and_says_so() -> None:
     names = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
     info = {"name": "cifar10:x", "fingerprint": "", "n_train": 50_000, "n_test": 10_000, "class_names": names}
     labels = np.arange(50_000) % 10, np.arange(10_000) % 10
-    found = data_of(info | {"classes": list(range(10))}, labels, None)
+    found = data_of(info | {"classes": list(range(10))}, labels, np.arange(len(labels[1])))
     assert (found.title, found.how) == ("CIFAR-10", "by its classes and their sizes; images were not compared")
     uneven = np.where(np.arange(50_000) == 0, 1, labels[0])
-    assert data_of(info | {"classes": list(range(10))}, (uneven, labels[1]), None).how is None
+    assert data_of(info | {"classes": list(range(10))}, (uneven, labels[1]), np.arange(10_000)).how is None
 
 
 def imagenet() -> tuple[dict[str, Any], np.ndarray, np.ndarray, np.ndarray]:
@@ -113,7 +115,7 @@ def test_imagenet_is_known_by_its_files_and_says_that_no_picture_was_looked_at()
     swapped[[first, (first + 50) % 50_000]] = swapped[[(first + 50) % 50_000, first]]
     assert data_of(info, (y_train, y_test), swapped).phrase == "a folder of 1,331,167 examples named x"
     assert data_of(info, (y_train[:-1], y_test), ids).how is None
-    assert data_of(info, (y_train, y_test), None).how is None
+    assert data_of(info, (y_train, y_test), np.arange(50_000)).how is None
 
 
 def test_digests_of_the_real_data() -> None:

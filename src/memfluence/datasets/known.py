@@ -47,7 +47,7 @@ _KINDS = {"npz": "file", "csv": "file", "hf": "dataset"}  # others with a place 
 def data_of(
     info: Mapping[str, Any],  # what run.json says of the dataset
     labels: tuple[np.ndarray, np.ndarray],  # codes of the training and of the test labels
-    test_ids: np.ndarray | None,
+    test_ids: np.ndarray,
     loaded: Dataset | None = None,
 ) -> Data:
     """The dataset of a run, recognised by its content or described by its size and name."""
@@ -89,8 +89,8 @@ def _is_cifar10(names: list[str], counts: list[np.ndarray]) -> bool:
     return sorted(names) == _CIFAR10 and bool((counts[0] == 5000).all() and (counts[1] == 1000).all())
 
 
-def _is_imagenet(classes: list[Any], counts: list[np.ndarray], y_test: np.ndarray, test_ids: np.ndarray | None) -> bool:
-    if len(classes) != 1000 or (classes[0], classes[-1]) != ("n01440764", "n15075141") or test_ids is None:
+def _is_imagenet(classes: list[Any], counts: list[np.ndarray], y_test: np.ndarray, test_ids: np.ndarray) -> bool:
+    if len(classes) != 1000 or (classes[0], classes[-1]) != ("n01440764", "n15075141"):
         return False
     train, test = counts
     if train.sum() != 1_281_167 or (train.min(), train.max()) != (732, 1300) or (test != 50).any():

@@ -53,7 +53,7 @@ def test_one_call_leaves_one_report(tmp_path: Path) -> None:
     assert found["data"]["title"] == "digits"
     assert "not tested" not in found["setting"]["network"]["tested"]
     assert "part architectures" in found["setting"]["network"]["tested"]
-    assert found["setting"]["data"] == {"theirs": "CIFAR-100", "ours": "digits", "differs": True, "tested": None}
+    assert found["setting"]["data"] == {"paper": "CIFAR-100", "ours": "digits", "differs": True, "tested": None}
     stores = [tmp_path / "out" / where for where in ("base", "second", "removal/trained", "last-layer/trained")]
     before = [sorted((store / "trials").iterdir()) for store in stores]
     assert small(tmp_path / "out") == found  # nothing is done twice

@@ -157,7 +157,7 @@ def test_the_paper_s_own_network_and_recipe_are_known() -> None:
     nobody = settings_beside("cifar100", replace(FACTS, learner=None))
     assert nobody["network"].ours == "a learner that is not recorded"
     assert (nobody["recipe"].ours, nobody["recipe"].differs) == ("not recorded", True)
-    assert settings_beside("imagenet", FACTS)["recipe"].theirs.startswith("epochs 100, batch 896, rate 0.7")
+    assert settings_beside("imagenet", FACTS)["recipe"].paper.startswith("epochs 100, batch 896, rate 0.7")
 
 
 def read_off(first: float, second: float) -> dict[str, Any]:

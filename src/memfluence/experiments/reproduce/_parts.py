@@ -59,8 +59,7 @@ class Parts:
     def data(self) -> Data:
         """The dataset of the base run: what it holds, if that is at hand or known by its fingerprint."""
         loaded = None if self.how.dataset is None else self.base.dataset()
-        ids = self.base.ids
-        return data_of(self.base.info.dataset, self.base.label_codes, None if ids is None else ids[1], loaded)
+        return data_of(self.base.info.dataset, self.base.label_codes, self.base.ids[1], loaded)
 
     @cached_property
     def at_paper_s(self) -> tuple[int, float] | None:

@@ -283,7 +283,7 @@ def setting_as_markdown(settings: Mapping[str, Setting], of: str, facts: Facts) 
     for word, one in settings.items():
         tested = "" if not one.differs else one.tested or "not tested"
         what = f"{word} ({SETTINGS[word]})" if SETTINGS[word] else word
-        lines.append(f"| {what} | {one.theirs} | {one.ours} | {'**yes**' * one.differs or 'no'} | {tested} |")
+        lines.append(f"| {what} | {one.paper} | {one.ours} | {'**yes**' * one.differs or 'no'} | {tested} |")
     said = [
         "A setting that differs is a possible reason for another number, and where it was not tested that is a guess.",
         "*Tested* means that a run of ours exchanged it: what came of it is said, and need not be all of a difference.",
@@ -316,7 +316,7 @@ def as_markdown(rows: list[dict[str, Any]], dataset: str, facts: Facts) -> list[
     found = [*lines, "", *(f"- **{word}**: {said}." for word, said in meant.items())]
     if any(row["of"] != dataset and row["ours"] is not None for row in rows):
         there = settings_beside("imagenet", facts)
-        differ = "; ".join(f"{word} ({one.ours}, not {one.theirs})" for word, one in there.items() if one.differs)
+        differ = "; ".join(f"{word} ({one.ours}, not {one.paper})" for word, one in there.items() if one.differs)
         found.append(f"- **ImageNet**, for which alone the paper states some numbers, differs from ours in {differ}.")
     return found
 

@@ -103,14 +103,14 @@ class Facts:
 class Setting:
     """One setting of the paper's, and ours."""
 
-    theirs: str
+    paper: str
     ours: str
     differs: bool
     tested: str | None = None  # what exchanging it did
 
     @property
     def sentence(self) -> str:
-        return f"{self.ours}, not {self.theirs} ({f'tested: {self.tested}' if self.tested else 'not tested'})"
+        return f"{self.ours}, not {self.paper} ({f'tested: {self.tested}' if self.tested else 'not tested'})"
 
 
 def settings_beside(of: str, facts: Facts) -> dict[str, Setting]:
