@@ -1,4 +1,5 @@
-"""The examples of README and of all pages of docs/ run as they stand, in order, in an empty directory.
+"""The examples of README and of all pages of docs/ run as they stand, in order, in an empty directory. Only the largest
+numbers of models are smaller here; with --soak they are those of the page.
 
 Of a page, ```python and ```bash blocks are run; one with a title is a file of that name, to be run by a later block. A
 ```diff block changes the file of its title: its `+` lines follow the line above them there. A page with a file of src/
@@ -87,8 +88,12 @@ LEAVES = {  # what a page promises to have made
 }
 
 
+def smaller(source: str) -> str:
+    return source.replace("trials=2000", "trials=400").replace("repeats=20)", "repeats=2)")
+
+
 @pytest.mark.parametrize("page", RUN_PAGES)
-def test_a_page_runs(page: str, tmp_path: Path) -> None:
+def test_a_page_runs(page: str, tmp_path: Path, soak: bool) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
     for name, arguments in (("memfluence", "-m memfluence"), ("python", "")):
@@ -108,7 +113,7 @@ def test_a_page_runs(page: str, tmp_path: Path) -> None:
         if block.title is not None or block.why is not None:
             continue
         script = place / f"block-{number}.{block.kind}"
-        script.write_text(block.source)
+        script.write_text(block.source if soak else smaller(block.source))
         command = {"bash": ["bash", "-euo", "pipefail"], "python": [sys.executable]}[block.kind]
         done = subprocess.run([*command, script.name], cwd=place, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, f"{page}, block {number + 1}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
