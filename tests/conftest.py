@@ -19,6 +19,14 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 
+# What processes that share the tests begin with, so that in the end none is at a long file while the others wait.
+LONGEST_FILES = (
+    *("test_docs_examples", "test_faults", "test_scripts", "test_reproduce", "test_fault_campaign", "test_long_trials"),
+    *("test_explorer", "test_ray", "test_accessibility", "test_fuzzing", "test_groups", "test_s3_runs"),
+    *("test_contract", "test_identity", "test_rough_learners", "test_deadline", "test_docs_site", "test_soak"),
+)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="long campaigns instead of their small versions")
 
@@ -29,6 +37,12 @@ def pytest_configure() -> None:
         os.environ["MEMFLUENCE_CACHE"] = tempfile.mkdtemp(prefix="memfluence-cache-")
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as in the background of a shell
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        order = {name: number for number, name in enumerate(LONGEST_FILES)}
+        items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
 
 @pytest.fixture
