@@ -4,6 +4,9 @@ A message is one sentence (or two short ones) that a person can act on without a
 `exit_code` is what the command line ends with: 2 for misuse, 1 for a failure on the way.
 """
 
+import difflib
+from collections.abc import Iterable
+
 
 def one_line(text: str) -> str:
     """A text as one line that a terminal shows and nothing else: messages quote what strange files say."""
@@ -17,6 +20,12 @@ def shortened(value: object, longest: int = 60) -> str:
     """A value as messages quote it."""
     text = repr(value)
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
+def nearest(given: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The name that was probably meant: of those most alike one with the same letters, `test` for `tset`."""
+    close = difflib.get_close_matches(given, list(known), n=5, cutoff=cutoff)
+    return next((name for name in close if sorted(name) == sorted(given)), close[0] if close else None)
 
 
 class MemfluenceError(Exception):

@@ -196,3 +196,71 @@ def test_what_missing_does_not_allow(tmp_path: Path, content: str, options: str,
     (tmp_path / "t.csv").write_text(content)
     with pytest.raises(DatasetError, match=says):
         load(f"csv:{tmp_path / 't.csv'}?test=0.5&{options}")
+
+
+def test_how_a_file_is_written_may_be_said(tmp_path: Path) -> None:
+    rows = [("a;b", 1.5, "x"), ("c", 2.5, "y"), ("d'", 3.5, "x"), ("e", 4.5, "y")]
+    plain = pd.DataFrame(3 * rows, columns=["word", "n", "label"])
+    plain.to_csv(tmp_path / "plain.csv", index=False)
+    plain.to_csv(tmp_path / "odd.csv", index=False, sep=";", quotechar="'")
+    plain.to_csv(tmp_path / "tab.csv", index=False, sep="\t")
+    plain.to_csv(tmp_path / "bare.csv", index=False, header=False)
+    expected = load(f"csv:{tmp_path}/plain.csv?text=word&test=0.5")
+    for written in (
+        "odd.csv?text=word&sep=;&quote='",
+        "tab.csv?text=word&sep=tab",
+        "bare.csv?text=0&label=2&header=false",
+    ):
+        data = load(f"csv:{tmp_path}/{written}&test=0.5")
+        assert data.fingerprint == load(data.name).fingerprint == expected.fingerprint
+        assert data.train_ids == expected.train_ids
+    assert load(f"csv:{tmp_path}/tab.csv", text="word", sep="\t", test=0.5).fingerprint == expected.fingerprint
+    numbers = load(f"csv:{tmp_path}/bare.csv?columns=1&label=2&header=false&test=0.5")
+    assert list(numbers.x_train.columns) == ["1"]
+    with pytest.raises(DatasetError, match="the option 'sep' must be one character, such as ';' or 'tab'; got '::'"):
+        load(f"csv:{tmp_path}/odd.csv?sep=::")
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "says"),
+    [
+        ("x;label\n1;a\n2;b\n", "", "separates its cells by ';'; save it with commas, or add sep=; to the dataset's"),
+        ("x\tlabel\n1\ta\n2\tb\n", "", "or add sep=tab to the dataset's name"),
+        ("x,label\n1,a\n2,b\n", "?sep=;", "separates its cells by ','"),
+        ("1.5,2,a\n2,1,b\n", "", r"no column 'label' \(its first line looks like a row: .* add header=false, and col"),
+        ("1,1,a\n2,1,b\n", "", "has 2 columns '1'; rename .* looks like a row"),
+        ("1,2,a\n2,1,b\n", "?header=false", "no column 'label'; name one with label=.* of: 0, 1, 2"),
+        ("age,target\n1,a\n2,b\n", "?label=targe", r"no column 'targe' \(did you mean 'target'\?\)"),
+        ("age,target\n1,a\n2,b\n", "?tset=0.3", r"no option 'tset' \(did you mean 'test'\?\)"),
+        ("age,target\n,a\n2,b\n", "?label=kind", "no column 'kind'"),  # before the gap in the other column
+        (
+            "age,target\n,\n2,b\n",
+            "?label=target",
+            r"row 1 of the table \(iloc\[0\]\) has no value in the column 'target'",
+        ),
+    ],
+)
+def test_the_way_out_is_named(tmp_path: Path, content: str, options: str, says: str) -> None:
+    """And the path of the file is in the message once."""
+    (tmp_path / "t.csv").write_text(content)
+    with pytest.raises(DatasetError, match=says) as caught:
+        load(f"csv:{tmp_path}/t.csv{options}")
+    assert str(caught.value).count(str(tmp_path)) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["csv:{}/none.csv?label=a", "npz:{}/none.npz", "folder:{}/none?size=4", "cifar10:{}/none"]
+)
+def test_a_path_is_in_a_message_once(tmp_path: Path, name: str) -> None:
+    with pytest.raises(DatasetError, match="does not exist") as caught:
+        load(name.format(tmp_path))
+    assert str(caught.value).count(str(tmp_path)) == 1
+
+
+def test_python_is_told_how_values_may_be_missing() -> None:
+    table = pd.DataFrame({"a": [1.0, np.nan, 3.0], "b": [1, 2, 3]})
+    with pytest.raises(DatasetError, match=r"fill such values first, or say missing=True of from_arrays if the model"):
+        mf.datasets.from_arrays(table, [0, 1, 0], table, [0, 1, 0])
+    assert mf.datasets.from_arrays(table, [0, 1, 0], table, [0, 1, 0], missing=True).has_missing
+    with pytest.raises(DatasetError, match=r"fill such values first\.$"):
+        mf.datasets.from_arrays(table.fillna(np.inf), [0, 1, 0], table, [0, 1, 0])

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from memfluence.datasets.dataset import Dataset, from_arrays
-from memfluence.datasets.folder import require_file
-from memfluence.errors import DatasetError
+from memfluence.datasets.folder import require_file, subject
+from memfluence.errors import DatasetError, nearest
 
 _MISSING = ["", "NA", "N/A", "NaN", "nan", "null"]
 
@@ -26,6 +26,9 @@ def load_csv(
     id: str | None = None,  # a column of ids; not an input
     seed: int = 0,  # of the split by a fraction
     missing: str = "refuse",  # or "keep": inputs may be missing
+    sep: str = ",",  # what stands between two cells: one character, or "tab"
+    quote: str = '"',  # what stands around a cell that holds a separator or a line break
+    header: bool = True,  # False: the first line is a row, and columns are called 0, 1, 2, ...
 ) -> Dataset:
     """Inputs are a DataFrame of all columns but `label` and `id` (or of `columns`), or a list of `text`.
 
@@ -40,16 +43,17 @@ def load_csv(
         raise DatasetError(f"{name}: give one of text= and columns=; a text is the whole input.")
     wanted = [text] if text is not None else [part for part in (columns or "").split(",") if part]
     as_written = [column for column in (label, text, id) if column is not None]
-    tables = [_read(path, name, as_written)]
+    layout = _layout(sep, quote, header, name)
+    tables = [_read(path, name, as_written, layout)]
     fraction = _fraction(test)
     if fraction is None:
-        tables.append(_read(path.parent / Path(test).expanduser(), name, as_written))
+        tables.append(_read(path.parent / Path(test).expanduser(), name, as_written, layout))
     inputs = wanted or [column for column in tables[0].columns if column not in (label, id)]
     if label in inputs or not inputs:
         raise DatasetError(f"{name}: the labels {label!r} cannot be the input, too; name other columns.")
-    used = [*inputs, label, *([id] if id is not None else [])]
-    for table, file in zip(tables, (str(path), test)):
-        _check(table, used, inputs if missing == "keep" and text is None else [], name, file)
+    used = [label, *([id] if id is not None else []), *inputs]
+    for table, file in zip(tables, ("the table", test)):
+        _check(table, used, inputs if missing == "keep" and text is None else [], name, file, header)
     if fraction is not None:
         if not 0 < fraction < 1:
             raise DatasetError(f"{name}: the option 'test' must be a file or a fraction between 0 and 1; got {test}.")
@@ -84,15 +88,29 @@ def _fraction(test: str) -> float | None:
         return None
 
 
-def _read(path: Path, name: str, as_written: list[str]) -> Any:
+def _layout(sep: str, quote: str, header: bool, name: str) -> dict[str, Any]:
+    """How the file is written, in the words of pandas."""
+    sep = "\t" if sep == "tab" else sep
+    for option, given, such in (("sep", sep, "';' or 'tab'"), ("quote", quote, '"\'"')):
+        if len(given) != 1:
+            raise DatasetError(
+                f"{name}: the option {option!r} must be one character, such as {such}; got {given!r:.40}."
+            )
+    return {"sep": sep, "quotechar": quote, "header": 0 if header else None}
+
+
+def _read(path: Path, name: str, as_written: list[str], layout: dict[str, Any]) -> Any:
     """The table; `as_written` are columns in which "NA" is a word like any other."""
     import pandas as pd
 
     require_file(path, name)
-    how: dict[str, Any] = {"encoding": "utf-8-sig", "index_col": False, "keep_default_na": False}
+    how: dict[str, Any] = {"encoding": "utf-8-sig", "index_col": False, "keep_default_na": False, **layout}
     try:
-        header = pd.read_csv(path, nrows=1, header=None, dtype=str, **how).iloc[0].tolist()
-        _check_header(header, name, path)
+        first = pd.read_csv(path, nrows=1, dtype=str, **how | {"header": None}).iloc[0].tolist()
+        if layout["header"] is None:
+            how["names"] = [str(column) for column in range(len(first))]
+        else:
+            _check_header(first, subject(path, name), layout["sep"])
         named = pd.read_csv(path, nrows=0, **how).columns
         missing = {column: [""] if column in as_written else _MISSING for column in named}
         texts = dict.fromkeys(as_written, str)
@@ -101,25 +119,43 @@ def _read(path: Path, name: str, as_written: list[str]) -> Any:
             return pd.read_csv(path, na_values=missing, dtype=texts, **how)
     except (ValueError, OSError, pd.errors.ParserWarning) as error:  # pandas' other errors are ValueErrors
         detail = " ".join(str(error).split())
-        raise DatasetError(f"{name}: {path} cannot be read as a UTF-8 CSV with a header ({detail:.200}).") from error
+        which = f"{subject(path, name)} cannot be read as a UTF-8 CSV{' with a header' * (layout['header'] == 0)}"
+        raise DatasetError(f"{which} ({detail:.200}).") from error
 
 
-def _check_header(header: list[str], name: str, path: Path) -> None:
+def _check_header(header: list[str], which: str, sep: str) -> None:
     """Pandas would call the second of two columns `label` `label.1`, and the label would be an input."""
-    if len(header) == 1 and (found := re.search("[;\t|]", header[0])):
-        raise DatasetError(f"{name}: {path} separates its cells by {found[0]!r}; save it with commas.")
+    if len(header) == 1 and (found := re.search("[,;\t|]", header[0])) and found[0] != sep:
+        given = "tab" if found[0] == "\t" else found[0]
+        raise DatasetError(
+            f"{which} separates its cells by {found[0]!r}; save it with commas, or add sep={given} to the dataset's"
+            " name."
+        )
     for column, times in Counter(column.strip() for column in header if column.strip()).items():
         if times > 1:
-            raise DatasetError(f"{name}: {path} has {times} columns {column!r}; rename or drop all but one.")
-
-
-def _check(table: Any, used: list[str], may_lack: list[str], name: str, file: str) -> None:
-    for column in used:
-        if column not in table.columns:
-            known = ", ".join(map(str, table.columns))
             raise DatasetError(
-                f"{name}: {file} has no column {column!r}; name one with label=, text=, columns= or id=, of: {known}."
+                f"{which} has {times} columns {column!r}; rename or drop all but one{_no_header(header)}."
             )
+
+
+def _no_header(first: list[str]) -> str:
+    """A hint where the first line is no header by the look of it: headers hold no numbers."""
+    if not any(_fraction(str(cell)) is not None for cell in first):
+        return ""
+    return " (its first line looks like a row: without a header, add header=false, and columns are 0, 1, 2, ...)"
+
+
+def _check(table: Any, used: list[str], may_lack: list[str], name: str, file: str, header: bool) -> None:
+    columns = list(map(str, table.columns))
+    for column in used:
+        if column not in columns:
+            close, hint = nearest(column, columns), _no_header(columns) if header else ""
+            meant = f" (did you mean {close!r}?)" if close else hint
+            raise DatasetError(
+                f"{name}: {file} has no column {column!r}{meant}; name one with label=, text=, columns= or id=, of:"
+                f" {', '.join(columns)}."
+            )
+    for column in used:
         if column not in may_lack and (gaps := np.flatnonzero(table[column].isna().to_numpy())).size:
             raise DatasetError(
                 f"{name}: row {gaps[0] + 1} of {file} (iloc[{gaps[0]}]) has no value in the column {column!r}; fill or"

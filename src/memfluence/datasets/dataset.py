@@ -127,8 +127,10 @@ def from_arrays(
         has_missing |= may_lack and bool(inputs.isna().to_numpy().any())
         if (row := _first_bad(inputs, may_lack)) is not None:
             what = "an infinity; drop or replace it" if may_lack else _NOT_FINITE
+            is_lacking = hasattr(inputs, "iloc") and bool(inputs.isna().to_numpy()[row].any())
+            way_out = ", or say missing=True of from_arrays if the model fills in its inputs itself" * is_lacking
             known_as = "" if (own := ids[split]) is None else f" (id {own[row]!r:.60})"
-            raise DatasetError(f"{name}: {split} example {row}{known_as} holds {what} first.")
+            raise DatasetError(f"{name}: {split} example {row}{known_as} holds {what} first{way_out}.")
 
     y_train, y_test, classes = encoded(train_labels, test_labels, class_names, name)
     in_train = np.unique(y_train)

@@ -54,24 +54,29 @@ def check_between(name: str, option: str, value: float, low: float, high: float)
         raise DatasetError(f"{name}: the option {option!r} must be between {low} and {high}; got {value}.")
 
 
+def subject(path: Path, name: str) -> str:
+    """What a message about a path begins with: the dataset's name, and the path where the name has it not already."""
+    return name if name.partition("?")[0].endswith(f":{path}") else f"{name}: {path}"
+
+
 def require_file(path: Path, name: str) -> Path:
     """The path itself if it is a file; otherwise the `DatasetError` that a user needs."""
     if path.is_file():
         return path
     found = "is a folder, not a file" if path.is_dir() else "does not exist"
-    raise DatasetError(f"{name}: {path} {found}; give the path of the data file.")
+    raise DatasetError(f"{subject(path, name)} {found}; give the path of the data file.")
 
 
 def folder_with(file_names: tuple[str, ...], folder: Path, inside: tuple[str, ...], name: str) -> Path:
     """The folder itself, or the one of its known subfolders, that holds any of the files."""
     if not folder.is_dir():
         found = "is a file, not a folder" if folder.exists() else "does not exist"
-        raise DatasetError(f"{name}: {folder} {found}; give the folder that holds {file_names[0]}.")
+        raise DatasetError(f"{subject(folder, name)} {found}; give the folder that holds {file_names[0]}.")
     for candidate in (folder, *(folder / part for part in inside)):
         if any((candidate / file_name).is_file() for file_name in file_names):
             return candidate
     raise DatasetError(
-        f"{name}: {folder} holds no {file_names[0]}; give the folder with the files as they are distributed."
+        f"{subject(folder, name)} holds no {file_names[0]}; give the folder with the files as they are distributed."
     )
 
 
@@ -79,7 +84,7 @@ def check_folder(folder: Path, name: str, layout: str) -> None:
     """Refuse what is not a folder."""
     if not folder.is_dir():
         found = "is a file, not a folder" if folder.exists() else "does not exist"
-        raise DatasetError(f"{name}: {folder} {found}; {layout}.")
+        raise DatasetError(f"{subject(folder, name)} {found}; {layout}.")
 
 
 def list_classes(root: Path, spellings: Collection[str], name: str, layout: str) -> tuple[Files, np.ndarray]:
@@ -90,7 +95,7 @@ def list_classes(root: Path, spellings: Collection[str], name: str, layout: str)
     first, *_ = spellings
     split = next((spelling for spelling in spellings if (root / spelling).is_dir()), None)
     if split is None:
-        raise DatasetError(f"{name}: {root} has no folder {first}/; {layout}.")
+        raise DatasetError(f"{subject(root, name)} has no folder {first}/; {layout}.")
     with os.scandir(root / split) as entries:
         classes = sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
     if not classes:

@@ -1,6 +1,5 @@
 """Datasets by name: `scheme`, `scheme:place`, and options as in `longtail?n_train=60&flip=0.1`."""
 
-import difflib
 import inspect
 import os
 import re
@@ -21,7 +20,7 @@ from memfluence.datasets.imagenet import load_imagenet
 from memfluence.datasets.longtail import load_longtail
 from memfluence.datasets.mnist import load_mnist
 from memfluence.datasets.npz import load_npz
-from memfluence.errors import DatasetError, shortened
+from memfluence.errors import DatasetError, nearest, shortened
 
 
 @dataclass(frozen=True)
@@ -173,8 +172,8 @@ def _unknown(spec: str, scheme: str) -> DatasetError:
 
 def _close_match(given: str, known: Collection[str]) -> str:
     """' (did you mean ...?)', or nothing."""
-    matches = difflib.get_close_matches(given, list(known), n=1, cutoff=0.5)
-    return f" (did you mean {matches[0]!r}?)" if matches else ""
+    close = nearest(given, known, cutoff=0.5)
+    return f" (did you mean {close!r}?)" if close else ""
 
 
 def portable_name(dataset: str) -> str:

@@ -2,13 +2,12 @@
 
 import ast
 import dataclasses
-import difflib
 import inspect
 import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from memfluence.errors import LearnerError
+from memfluence.errors import LearnerError, nearest
 
 _BY_TYPE = (int, float, bool, str, tuple[int, ...])  # what text is read as
 
@@ -81,8 +80,8 @@ def known_or_error(name: str, known: Iterable[str], problem: str, listing: str, 
     names = sorted(known)
     if name in names:
         return
-    close = difflib.get_close_matches(name, [*names, *also], n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else "."
+    close = nearest(name, [*names, *also])
+    hint = f"; did you mean {close!r}?" if close else "."
     raise LearnerError(f"{problem} {name!r}{hint} {listing} {', '.join(names) or 'none'}.")
 
 
