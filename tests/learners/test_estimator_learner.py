@@ -4,6 +4,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 from learner_worlds import arrays, clouds, outcomes, random_trials, results, trial_of
@@ -13,6 +14,7 @@ from sklearn.cluster import KMeans
 from sklearn.decomposition import PCA
 from sklearn.ensemble import BaggingClassifier, RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LinearRegression, LogisticRegression, SGDClassifier
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
@@ -266,3 +268,28 @@ def test_identity_is_the_class_and_its_parameters_without_random_states() -> Non
     weights = [LogisticRegression(class_weight={0: 1.0, 1: weight}) for weight in (1.0, 2.0)]
     assert identity(weights[0]) != identity(weights[1])
     assert identity(KMeans(init=np.zeros((8, 2)))) != identity(KMeans(init=np.ones((8, 2))))
+
+
+def texts_in_a_table() -> Any:
+    table = pd.DataFrame({"n": np.arange(20.0), "words": ["good fine", "bad awful"] * 10})
+    return from_arrays(table, np.arange(20) % 2, table, np.arange(20) % 2)
+
+
+def test_texts_in_a_table_are_told_of_before_a_vectorizer_takes_its_columns() -> None:
+    data = texts_in_a_table()
+    learner = EstimatorLearner(make_pipeline(make_pipeline(TfidfVectorizer()), LogisticRegression()))
+    with pytest.raises(
+        LearnerError, match=r"begins with TfidfVectorizer, which .*csv:FILE\?text=words, .*x\['words'\]"
+    ):
+        list(learner.train(data, [trial_of(0, np.arange(14), 20)], record=(), device="cpu"))
+    alone = from_arrays(data.x_train["words"], data.y_train, data.x_test["words"], data.y_test)
+    (outcome,) = learner.train(alone, [trial_of(0, np.arange(14), 20)], record=(), device="cpu")
+    assert not isinstance(outcome, Failure)
+
+
+def test_texts_among_numbers_are_told_of() -> None:
+    data = texts_in_a_table()
+    (failure,) = EstimatorLearner(LogisticRegression()).train(data, [trial_of(0, np.arange(14), 20)], record=(), device="cpu")
+    assert isinstance(failure, Failure)
+    assert "could not convert string to float" in failure.message
+    assert "a Series (x['words']), or a pipeline that encodes them" in failure.summary

@@ -1,6 +1,7 @@
 """`EstimatorLearner`: any scikit-learn classifier or pipeline as a learner."""
 
 import copy
+import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -79,6 +80,10 @@ class EstimatorLearner:
                 f"{self.name} has none of {', '.join(_SCORERS)}, so margins and log-odds cannot be recorded;"
                 " use another estimator or leave them out of `record`."
             )
+        if (first := _vectorizer(self.estimator)) and hasattr(dataset.x_train, "columns"):
+            raise LearnerError(
+                f"{self.name} begins with {first}, which takes texts and no table. Give {_texts_of(dataset.x_train)}."
+            )
         labels = dataset.labels("train")
         return one_by_one(trials, lambda trial: self._outcome(dataset, labels, trial, record))
 
@@ -88,7 +93,12 @@ class EstimatorLearner:
         if states := _random_states(model):
             seeds = np.random.default_rng(trial.seed).integers(2**31, size=len(states))
             model.set_params(**dict(zip(states, seeds.tolist())))
-        model.fit(_as_table(dataset.take_train(trial.kept)), labels[trial.kept])
+        try:
+            model.fit(_as_table(dataset.take_train(trial.kept)), labels[trial.kept])
+        except ValueError as error:
+            if "could not convert string to float" not in str(error) or not hasattr(dataset.x_train, "columns"):
+                raise
+            raise ValueError(f"{error} (give {_texts_of(dataset.x_train)})") from error
         splits = [_as_table(private_copy(inputs)) for inputs in (dataset.x_train, dataset.x_test)]
         codes = [class_codes(as_array(model.predict(inputs)), dataset) for inputs in splits]
         extras = {}
@@ -121,6 +131,23 @@ def _is_regressor(estimator: Any) -> bool:
     from sklearn.base import is_regressor
 
     return bool(is_regressor(estimator))
+
+
+def _vectorizer(estimator: Any) -> str | None:
+    """The name of the vectorizer of texts that an estimator is, or that a pipeline begins with."""
+    while steps := getattr(estimator, "steps", None):
+        estimator = steps[0][1]
+    texts = sys.modules.get("sklearn.feature_extraction.text")  # not there: none of its classes is in use
+    takes_texts = texts and isinstance(estimator, texts.CountVectorizer | texts.HashingVectorizer)
+    return type(estimator).__name__ if takes_texts else None
+
+
+def _texts_of(table: Any) -> str:
+    """How to give the first column of texts to a learner of texts."""
+    columns = [str(name) for name, kind in zip(table.columns, table.dtypes) if kind.kind == "O"] or ["COLUMN"]
+    return (
+        f"the table's texts: csv:FILE?text={columns[0]}, a Series (x[{columns[0]!r}]), or a pipeline that encodes them"
+    )
 
 
 def _as_table(inputs: Any) -> Any:
