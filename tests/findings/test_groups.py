@@ -10,7 +10,8 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import memfluence as mf
 from memfluence.errors import InputError, RunMismatchError
-from memfluence.findings import group_trials
+from memfluence.findings import group_scores, group_trials
+from memfluence.records import Kind, Trials
 from memfluence.runs.values import group_influence_table
 
 N_GROUPS, KEPT = 6, 4
@@ -170,3 +171,19 @@ def test_a_run_without_groups_says_so(tmp_path: Path) -> None:
         run.groups()
     with pytest.raises(InputError, match="kept a part of a group"):
         group_trials(run.trials, GROUP)
+
+
+def test_groups_that_change_nothing_have_a_gain_of_exactly_0() -> None:
+    """Models with and without a group are right equally often, though not in each trial: no rounding is left of it."""
+    kept_first = np.array([1, 1, 1, 0, 0, 0, 0, 0], bool)
+    right = np.array([4, 4, 7, 5, 5, 4, 4, 7])  # of 7 examples; 5 on average with the first group and without
+    bits = np.arange(7) < right[:, None]
+    columns = [
+        np.packbits(one, axis=1, bitorder="little")
+        for one in (np.repeat([kept_first, ~kept_first], 7, 0).T, np.tile(bits, 2), bits)
+    ]
+    trials = Trials(np.arange(8), np.zeros(8, np.int16), *columns, n_train=14, n_test=7)
+    found = group_scores(trials, [Kind(None, None)], np.repeat([0, 1], 7), ["a", "b"])
+    assert found.columns()["test_accuracy_gain"].tolist() == [0.0, 0.0]
+    assert found.columns()["memorization"].tolist() == [0.0, 0.0]
+    assert found.memorization.mean_in.tolist() == [5 / 7, 5 / 7]

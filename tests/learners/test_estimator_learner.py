@@ -289,7 +289,9 @@ def test_texts_in_a_table_are_told_of_before_a_vectorizer_takes_its_columns() ->
 
 def test_texts_among_numbers_are_told_of() -> None:
     data = texts_in_a_table()
-    (failure,) = EstimatorLearner(LogisticRegression()).train(data, [trial_of(0, np.arange(14), 20)], record=(), device="cpu")
+    (failure,) = EstimatorLearner(LogisticRegression()).train(
+        data, [trial_of(0, np.arange(14), 20)], record=(), device="cpu"
+    )
     assert isinstance(failure, Failure)
     assert "could not convert string to float" in failure.message
     assert "a Series (x['words']), or a pipeline that encodes them" in failure.summary

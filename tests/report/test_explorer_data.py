@@ -218,7 +218,7 @@ def test_data_named_by_the_caller_must_load_and_agree(tmp_path: Path) -> None:
     np.savez(file, x_train=images(N_TRAIN, 8, 8), y_train=train, x_test=images(N_TEST, 8, 8), y_test=test)
     page = write_report(run, tmp_path / "out", dataset=f"npz:{file}")
     assert document(page, "meta")["inputs"] == "images"
-    assert document(page, "meta")["title"] == "What is memorized in data"
+    assert document(page, "meta")["title"] == f"What is memorized in {N_TRAIN} examples"
     assert list(data_folder(page).glob("*.webp")) != []
     with pytest.raises(InputError, match="gone"):
         write_report(make_run(tmp_path), tmp_path / "out", dataset=f"npz:{tmp_path}/gone.npz")

@@ -30,12 +30,10 @@ from memfluence.cli._terminal import (
 from memfluence.errors import InputError
 
 if TYPE_CHECKING:
-    from memfluence.findings import Variance
+    from memfluence.findings import CrossFit, Pairs, Variance
     from memfluence.findings.membership import Roc, Share
     from memfluence.findings.stability import Stability
     from memfluence.runs import Run, Table
-
-_SHOWN = 10  # rows that a person sees; --json and --out give all
 
 TopOption = Annotated[int, typer.Option(min=1, help="How many to list and to draw.")]
 ImagesOption = Annotated[Path | None, "Draw their pictures (.png, .svg, .pdf).", "--images FILE.png"]
@@ -49,7 +47,10 @@ def pairs(
     by: Annotated[bool, "With --fdr: Benjamini-Yekutieli, for any dependence."] = False,
     null: Annotated[float, "With --fdr: the null is an influence of at most this."] = 0.0,
     any_class: AnyClass = False,
+    top: TopOption = 10,
     out: OutOption = None,
+    images: ImagesOption = None,
+    data: DataOption = None,
     keep: KeepOption = None,
     permutations: Annotated[int, "Permuted copies for the number expected by chance."] = 5,
     stability: Annotated[bool, "Also how the pairs would vary from run to run (20 resamples)."] = False,
@@ -76,17 +77,22 @@ def pairs(
         raise InputError("--engine ray serves plain pairs; leave it out with --fdr, --cross-fit and --stability.")
     opened = open_run(run, memory=memory)
     options: dict[str, Any] = {"same_class": not any_class, "keep": keep}
+    drawn: Pairs | CrossFit
     if cross_fit:
-        summary, columns, lines = _cross_fitted(opened, mem, 0.15 if infl is None else infl, options)
+        drawn, summary, columns, lines = _cross_fitted(opened, mem, 0.15 if infl is None else infl, options)
     else:
         selection: dict[str, Any] = {"fdr": fdr, "null": null, "any_dependence": by, "permutations": permutations}
         with _scan(engine, address, device) as where:
-            summary, columns, lines = _selected(opened, mem, infl, {**options, **selection, **where})
+            drawn, summary, columns, lines = _selected(opened, mem, infl, {**options, **selection, **where})
     if stability:
         spread = opened.pair_stability(mem, 0.15 if infl is None else infl, **options)
         summary |= asdict(spread)
         lines.append(_said(spread))
     found = _written(opened, columns, out)
+    if images is not None:
+        from memfluence.report import pair_grid
+
+        pair_grid(opened, opened.dataset(data), drawn, images, top)
     yield {"summary": summary, "pairs": found.rows()}
     say(*lines)
     if not len(found):
@@ -94,9 +100,10 @@ def pairs(
     titles = {"train_index": "train", "test_index": "test", "label": "label", "influence": "influence"}
     titles |= {"stderr": "stderr", "memorization": "memorization"}
     more = {"q_value": "q", "influence_selecting": "selecting half"}
-    show(found.take(slice(_SHOWN)), titles | {name: title for name, title in more.items() if name in columns})
-    if len(found) > _SHOWN or out:
+    show(found.take(slice(top)), titles | {name: title for name, title in more.items() if name in columns})
+    if len(found) > top or out:
         say_where(out, hint=True)
+    say_where(images, "Their pictures are")
 
 
 @contextmanager
@@ -113,7 +120,7 @@ def _scan(engine: str | None, address: str | None, device: str) -> Iterator[dict
 
 def _selected(
     run: "Run", mem: float, infl: float | None, options: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+) -> tuple["Pairs", dict[str, Any], dict[str, Any], list[str]]:
     found = run.find_pairs(mem, infl, **options)
     counts, fdr = found.summary, options["fdr"]
     summary: dict[str, Any] = {
@@ -153,12 +160,12 @@ def _selected(
         )
     if found.warning:
         lines.append(f"Note: {found.warning}")
-    return summary, found.columns(run.classes), lines
+    return found, summary, found.columns(run.classes), lines
 
 
 def _cross_fitted(
     run: "Run", mem: float, infl: float, options: dict[str, Any]
-) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+) -> tuple["CrossFit", dict[str, Any], dict[str, Any], list[str]]:
     import numpy as np
 
     found = run.cross_fitted_pairs(mem, infl, **options)
@@ -186,7 +193,7 @@ def _cross_fitted(
             f"Mean influence {summary['mean_influence']:.3f}, where the selecting half says"
             f" {summary['mean_influence_selecting']:.3f}; {summary['still_above']} are again at or above {infl:g}."
         )
-    return summary, found.columns(run.labels[0]), lines
+    return found, summary, found.columns(run.labels[0]), lines
 
 
 def _said(spread: "Stability") -> str:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 FolderOption = Annotated[
     Path | None, "Folder of the explorer.  [default: RUN/report; of a remote run runs/NAME/report]", "--out"
 ]
+TitleOption = Annotated[str | None, "The page's title.  [default: from the learner and the data]", "--title TEXT"]
 
 
 def report(
@@ -20,6 +21,7 @@ def report(
     out: FolderOption = None,
     data: DataOption = None,
     keep: KeepOption = None,
+    title: TitleOption = None,
 ) -> Said:
     """Write the explorer: a folder that any browser opens, from the disk or from any web server.
 
@@ -27,7 +29,7 @@ def report(
     tick, and a table of classes. It needs no network.
     """
     folder = out or run.folder / "report"
-    page = _write(run, folder, data, keep)
+    page = _write(run, folder, data, keep, title)
     files = [file.stat().st_size for file in folder.rglob("*") if file.is_file()]
     yield {"page": str(page), "files": len(files), "bytes": sum(files)}
     say(f"Open {page} ({len(files)} files, {size(sum(files))})")
@@ -38,6 +40,7 @@ def serve(
     out: FolderOption = None,
     data: DataOption = None,
     keep: KeepOption = None,
+    title: TitleOption = None,
     port: Annotated[int, "The first to try; the next free one is taken, any free one for 0."] = 8000,
     host: Annotated[str, "Address to listen on; others than this machine's own let others in."] = "127.0.0.1",
     json: JsonOption = False,
@@ -46,8 +49,8 @@ def serve(
     from memfluence.report import ReportServer, is_current
 
     folder = out or run.folder / "report"
-    if not is_current(run, folder, dataset=data, keep=keep):
-        _write(run, folder, data, keep)
+    if not is_current(run, folder, dataset=data, keep=keep, title=title):
+        _write(run, folder, data, keep, title)
     with ReportServer(folder, host, port) as server:
         if json:
             as_json({"url": server.url})
@@ -62,8 +65,8 @@ def serve(
             return
 
 
-def _write(run: "Run", folder: Path, data: str | None, keep: float | None) -> Path:
+def _write(run: "Run", folder: Path, data: str | None, keep: float | None, title: str | None) -> Path:
     from memfluence.engines.progress import Share
 
     with Share("explorer") as shown:
-        return run.report(folder, dataset=data, keep=keep, progress=shown.update)
+        return run.report(folder, dataset=data, keep=keep, title=title, progress=shown.update)

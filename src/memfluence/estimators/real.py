@@ -47,6 +47,8 @@ def real_memorization(
     _check(outcome, len(trials), trials.n_train, "n_train")
     chosen = arms(trials, kinds, keep)
     centre = _mean(outcome, np.union1d(_rows(trials, chosen.in_trials), _rows(trials, chosen.out_trials)))  # (n_train,)
+    if outcome.dtype.kind in "iu":
+        centre = np.round(centre)  # so that sums are exact, and arms with equal means differ by 0
     sides = []
     for arm, is_in in ((chosen.in_trials, True), (chosen.out_trials, False)):
         sums = np.zeros((3, trials.n_train))  # trials, outcomes and their squares, about the mean of all

@@ -77,7 +77,7 @@ def group_trials(trials: Trials, codes: np.ndarray, memory: str | int | Memory |
         some = np.arange(start, min(trials.n_train, start + 4096))
         if (bits_at(trials.mask, some) != kept[:, codes[some]]).any():
             raise InputError("Some trials kept a part of a group; groups need a run made with `groups`.")
-    right = _member_accuracy(trials, codes, n_groups) == 1
+    right = np.equal(*_right_members(trials, codes, n_groups)[::-1])
     packed = [np.packbits(bits, axis=1, bitorder="little") for bits in (kept, right)]
     return replace(trials, mask=packed[0], train_correct=packed[1], n_train=n_groups)
 
@@ -95,15 +95,21 @@ def group_scores(
     grouped = group_trials(trials, codes, memory)
     chosen = arms(grouped, kinds, keep)
     kept = [np.unique(_ones(part.mask)) for part in (chosen.in_trials, chosen.out_trials)]  # groups in each trial
-    members = _member_accuracy(trials, codes, grouped.n_train)  # (trials, groups)
-    test = np.repeat(_ones(trials.test_correct)[:, None] / trials.n_test, grouped.n_train, axis=1)  # (trials, groups)
+    sizes, members = _right_members(trials, codes, grouped.n_train)  # (groups,), (trials, groups)
+    test = np.repeat(_ones(trials.test_correct)[:, None], grouped.n_train, axis=1)  # (trials, groups)
     return GroupScores(
         tuple(names),
-        np.bincount(codes, minlength=grouped.n_train),
-        real_memorization(grouped, kinds, members, keep),
-        real_memorization(grouped, kinds, test, keep),
+        sizes,
+        _shares(real_memorization(grouped, kinds, members, keep), sizes),
+        _shares(real_memorization(grouped, kinds, test, keep), trials.n_test),
         relative=len(kept[0]) == 1 and kept[0].tolist() == kept[1].tolist(),
     )
+
+
+def _shares(counts: Memorization, of: np.ndarray | int) -> Memorization:
+    """Estimates about shares, from those about whole numbers of right examples, whose sums are exact."""
+    names = ("value", "stderr", "lower", "upper", "mean_in", "mean_out")
+    return replace(counts, **{name: getattr(counts, name) / of for name in names})
 
 
 def _ones(packed: np.ndarray) -> np.ndarray:
@@ -111,11 +117,10 @@ def _ones(packed: np.ndarray) -> np.ndarray:
     return np.array([np.bitwise_count(bits).sum() for bits in packed], np.int64)
 
 
-def _member_accuracy(trials: Trials, codes: np.ndarray, n_groups: int) -> np.ndarray:
-    """Share of each group's members that each trial got right, (trials, groups)."""
-    sizes = np.bincount(codes, minlength=n_groups)
-    counts = np.empty((len(trials), n_groups))
+def _right_members(trials: Trials, codes: np.ndarray, n_groups: int) -> tuple[np.ndarray, np.ndarray]:
+    """The number of each group's members (groups,), and of those that each trial got right (trials, groups)."""
+    counts = np.empty((len(trials), n_groups), np.int64)
     for row, bits in enumerate(trials.train_correct):
         right = np.unpackbits(bits, count=trials.n_train, bitorder="little")
         counts[row] = np.bincount(codes, weights=right, minlength=n_groups)
-    return counts / sizes
+    return np.bincount(codes, minlength=n_groups), counts

@@ -18,7 +18,7 @@ from memfluence.datasets import Dataset, picture_range, to_images
 from memfluence.drawing import BLUE, FORMATS, GREY, INK, ORANGE, SOFT, encoded, new_canvas, picture, style
 from memfluence.errors import InputError
 from memfluence.estimators.counts import pair_counts
-from memfluence.findings import Attack, Duplicates, Mislabels, Pairs
+from memfluence.findings import Attack, CrossFit, Duplicates, Mislabels, Pairs
 from memfluence.paper import INFLUENCE, MEMORIZED
 from memfluence.report._histogram import histogram
 from memfluence.runs import about
@@ -272,6 +272,19 @@ def _known_as(id: Any) -> str:
 
 def duplicates_figure(run: "Run", dataset: Dataset, found: Duplicates, path: Path, top: int = 40) -> Path:
     """The first `top` pairs of the list: the training example on the left, the test example on the right."""
+    return pair_grid(run, dataset, found, path, top, title="Train-test near-duplicates")
+
+
+def pair_grid(
+    run: "Run",
+    dataset: Dataset,
+    found: Pairs | CrossFit | Duplicates,
+    path: Path,
+    top: int = 40,
+    *,
+    title: str = "High-influence pairs",
+) -> Path:
+    """The first `top` pairs that were found, the training example on the left, the test example on the right."""
     if not len(found):
         raise InputError("There are no pairs to draw; lower the influence threshold (`infl`) or run more trials.")
     rows = range(min(top, len(found)))
@@ -279,8 +292,9 @@ def duplicates_figure(run: "Run", dataset: Dataset, found: Duplicates, path: Pat
     test = pictures(dataset, dataset.x_test, found.test_index[: len(rows)].tolist())
 
     def lines(row: int) -> list[Line]:
-        ids = run.ids[0][found.train_index[row]], run.ids[1][found.test_index[row]]
-        codes = dict.fromkeys((int(found.train_label[row]), int(found.test_label[row])))
+        positions = found.train_index[row], found.test_index[row]
+        ids = [own[one] for own, one in zip(run.ids, positions)]
+        codes = dict.fromkeys(int(labels[one]) for labels, one in zip(run.label_codes, positions))
         name = " / ".join(shortened(class_name(dataset.class_names[code]), GRID_LETTERS) for code in codes)
         return [
             (name, ORANGE, True),
@@ -289,7 +303,7 @@ def duplicates_figure(run: "Run", dataset: Dataset, found: Duplicates, path: Pat
         ]
 
     heading = (
-        f"Train-test near-duplicates. {_about(run)}",
+        f"{title}. {_about(run)}",
         "Left the training, right the test example that hangs on it; influence and the lower end of its 95% interval",
     )
     cells = [([train[int(found.train_index[row])], test[int(found.test_index[row])]], lines(row)) for row in rows]

@@ -162,8 +162,11 @@ class Run:
         numbers, values = self.store.read_extra(column)
         return np.asarray(values[np.searchsorted(numbers, self.trials.numbers)])
 
-    def dataset(self, spec: str | None = None) -> Dataset:
-        """The data, loaded again from where they were on this machine (or from `spec`) and checked to be the same."""
+    def dataset(self, spec: Any = None) -> Dataset:
+        """The data, loaded again from where they were on this machine (or from `spec`) and checked to be the same.
+
+        `spec` is a name, a `Dataset`, or arrays (x_train, y_train, x_test, y_test).
+        """
         if self._dataset is None or spec is not None:
             from memfluence.training.again import load_again  # learners come with it, and scores need none
 
@@ -366,10 +369,11 @@ class Run:
 
     # ---- showing it
 
-    def report(self, out: str | Path, *, dataset: str | None = None, keep: float | None = None, **options: Any) -> Path:
+    def report(self, out: str | Path, *, dataset: Any = None, keep: float | None = None, **options: Any) -> Path:
         """Write the explorer, a folder of plain files that any browser opens, and give the path of its page.
 
-        `dataset` says where the data are, if the run does not; a function `progress` is told the share that is done.
+        `dataset` is the data (a name, a `Dataset` or arrays) if the run does not say where they are; `title` is the
+        page's; a function `progress` is told the share that is done.
         """
         return memfluence.report.write_report(self, Path(out), dataset=dataset, keep=keep, **options)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from memfluence.datasets import Dataset, load
+from memfluence.datasets import Dataset, as_dataset, load
 from memfluence.designs import Design
 from memfluence.engines import groups_of, installed_versions, one_thread, trials_of
 from memfluence.errors import DatasetError, InputError, RunMismatchError
@@ -41,9 +41,12 @@ class Again:
     deterministic: bool | None = None  # whether the learner gives the same twice; None where that was not asked
 
 
-def load_again(store: TrialStore, spec: str | None = None) -> Dataset:
-    """The data of a run, from where they were on this machine (or from `spec`), checked to be the same."""
-    found = _load_known(store) if spec is None else load(spec)
+def load_again(store: TrialStore, spec: Any = None) -> Dataset:
+    """The data of a run, from where they were on this machine (or from `spec`), checked to be the same.
+
+    `spec` is a name, a `Dataset`, or arrays (x_train, y_train, x_test, y_test).
+    """
+    found = _load_known(store) if spec is None else as_dataset(spec)
     codes = store.examples.labels()
     same_labels = np.array_equal(found.y_train, codes[0]) and np.array_equal(found.y_test, codes[1])
     if not same_labels or (spec is None and found.fingerprint != store.info.dataset["fingerprint"]):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memfluence import __version__
-from memfluence.datasets import Dataset, short_name
+from memfluence.datasets import Dataset, as_dataset, short_name
 from memfluence.errors import InputError, RunMismatchError
 from memfluence.estimators import Memorization
 from memfluence.estimators.counts import column_counts
@@ -24,11 +24,12 @@ from memfluence.report.explorer.folder import PAGE, Folder, check_place, new_fol
 from memfluence.report.explorer.influences import influence_details
 from memfluence.report.explorer.inputs import add_inputs
 from memfluence.report.explorer.scripts import script
-from memfluence.wording import class_name, shortened
+from memfluence.wording import class_name, count, shortened
 
 if TYPE_CHECKING:
     from memfluence.runs import Run
 
+_FILES = ("csv:", "npz:", "folder:", "hf:/", "hf:.")  # data that are called by the names of their files
 NAME_LETTERS, LABEL_LETTERS = 120, 1000
 # Shares of the time that each part takes, for the progress bar.
 FOUND, COUNTED, TOLD = 0.1, 0.35, 0.4
@@ -40,19 +41,21 @@ def write_report(
     run: "Run",
     out: Path,
     *,
-    dataset: str | None = None,
+    dataset: Any = None,
     keep: float | None = None,
+    title: str | None = None,
     progress: Progress = lambda share: None,
 ) -> Path:
     """Write the explorer into the folder `out`, which is made where it is missing, and give the path of its page.
 
-    Inputs come from where the run says, or from `dataset`. Where the run does not say, or what it names cannot be
-    loaded, the explorer is written without them and says so; data that load and disagree with the run are an error.
-    `keep` chooses one fraction where the run has several; the largest is shown otherwise. `progress` is told the share
-    that is done.
+    Inputs come from where the run says, or from `dataset` (a name, a `Dataset`, or arrays). Where the run does not say,
+    or what it names cannot be loaded, the explorer is written without them and says so; data that load and disagree
+    with the run are an error.
+    `keep` chooses one fraction where the run has several; the largest is shown otherwise. `title` is the page's.
+    `progress` is told the share that is done.
     """
     check_place(out)
-    made_of = _made_of(run, dataset, keep)
+    made_of = _made_of(run, dataset, keep, title)
     data, notice = _data_of(run, dataset)
     keep, others = _chosen_keep(run, keep)
     notices = [notice] if notice else []
@@ -61,7 +64,7 @@ def write_report(
         shown = run.influence_estimates(keep).arms.keep
         notices.append(f"This is about the trials that keep {shown:g}; the run also has {fractions}.")
     with new_folder(out) as folder:
-        title = _heading(run, data)
+        title = title or _heading(run, data)
         about = _findings(run, keep, folder, progress)
         progress(TOLD)
         about |= add_inputs(folder, data, run, keep, lambda share: progress(TOLD + (1 - TOLD) * share))
@@ -79,21 +82,29 @@ def write_report(
     return page
 
 
-def is_current(run: "Run", out: Path, *, dataset: str | None = None, keep: float | None = None) -> bool:
+def is_current(
+    run: "Run", out: Path, *, dataset: str | None = None, keep: float | None = None, title: str | None = None
+) -> bool:
     """True if `out` holds the explorer of this run as it is now, made with these options by this version."""
     page = out / PAGE
-    return page.is_file() and _made_of(run, dataset, keep) in page.read_text(encoding="utf-8", errors="replace")[:4000]
+    made_of = _made_of(run, dataset, keep, title)
+    return page.is_file() and made_of in page.read_text(encoding="utf-8", errors="replace")[:4000]
 
 
-def _made_of(run: "Run", dataset: str | None, keep: float | None) -> str:
-    """32 hex digits of all that the explorer depends on; data are taken by their name."""
+def _made_of(run: "Run", dataset: Any, keep: float | None, title: str | None) -> str:
+    """32 hex digits of all that the explorer depends on; data are taken by their name, if they were named."""
+    dataset = dataset if dataset is None or isinstance(dataset, str) else as_dataset(dataset).fingerprint
     program = (files("memfluence.report.explorer") / "assets" / "explorer.js").read_bytes()
     numbers = run.trials.numbers.tobytes()
-    parts = [json.dumps([__version__, run.info.identity, dataset, keep], sort_keys=True).encode(), numbers, program]
+    parts = [
+        json.dumps([__version__, run.info.identity, dataset, keep, title], sort_keys=True).encode(),
+        numbers,
+        program,
+    ]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:32]
 
 
-def _data_of(run: "Run", spec: str | None) -> tuple[Dataset | None, str | None]:
+def _data_of(run: "Run", spec: Any) -> tuple[Dataset | None, str | None]:
     """The run's data, or why there are none."""
     try:
         return run.dataset(spec), None
@@ -166,9 +177,12 @@ def _names(run: "Run", data: Dataset | None) -> dict[str, Any]:
 
 
 def _heading(run: "Run", data: Dataset | None) -> str:
-    name = short_name(data.name if data else str(run.info.dataset["name"])).removesuffix(".npz")
-    learner = (run.info.learner or {}).get("name")
-    return (f"What {learner} memorizes" if learner else "What is memorized") + (f" in {name}" if name else "")
+    """Names that mean something to everyone; those of files, of variables and of functions do not."""
+    name, learner = data.name if data else str(run.info.dataset["name"]), run.info.learner or {}
+    is_file = name == "arrays" or name.startswith(("labels of ", *_FILES))
+    known = "name" in learner and "attribute" not in learner and learner.get("kind") != "function"
+    what = f"What {learner['name']} memorizes" if known else "What is memorized"
+    return f"{what} in {count(run.info.n_train) + ' examples' if is_file else short_name(name)}"
 
 
 def _chosen_keep(run: "Run", keep: float | None) -> tuple[float | None, list[float]]:

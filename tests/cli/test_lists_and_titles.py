@@ -1,0 +1,106 @@
+"""How much of a list is shown and drawn, and what a page is called: `pairs --top --images`, `report --title`."""
+
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+import memfluence as mf
+from memfluence.cli import main
+from memfluence.errors import RunMismatchError
+from report.explorer_files import document
+from report.tiny_run import N_TEST, N_TRAIN, make_run
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    def said(*arguments: Any) -> str:
+        with pytest.raises(SystemExit) as stop:
+            main(list(map(str, arguments)))
+        assert not stop.value.code, capsys.readouterr().err
+        return capsys.readouterr().out
+
+    return said
+
+
+def pictures(tmp_path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Data of the tiny run: its labels, and images that nobody needs to tell apart."""
+    rng = np.random.default_rng(0)
+    sizes, labels = (N_TRAIN, N_TEST), np.array(["cat", "dog"])
+    x_train, x_test = (rng.integers(0, 255, (n, 8, 8), np.uint8) for n in sizes)
+    y_train, y_test = (labels[np.arange(n) % 2] for n in sizes)
+    np.savez(tmp_path / "data.npz", x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
+    return x_train, y_train, x_test, y_test
+
+
+def rows(printed: str) -> int:
+    """Rows of the list of pairs that is printed."""
+    lines = printed.splitlines()
+    start = next(k for k, line in enumerate(lines) if line.split()[:2] == ["train", "test"])
+    return sum(line.lstrip()[:1].isdigit() for line in lines[start + 1 :])
+
+
+@pytest.mark.parametrize("more", [(), ("--cross-fit",)])
+def test_pairs_are_listed_and_drawn_as_far_as_asked(
+    tmp_path: Path, say: Callable[..., str], more: tuple[str, ...]
+) -> None:
+    pictures(tmp_path)
+    run = make_run(tmp_path).path
+    assert rows(say("pairs", run, *more)) >= 4
+    drawn = ("--images", tmp_path / "pairs.svg", "--data", f"npz:{tmp_path / 'data.npz'}")
+    printed = say("pairs", run, "--top", "3", *drawn, *more)
+    assert rows(printed) == 3
+    assert f"Their pictures are in {tmp_path / 'pairs.svg'}." in printed
+    assert "All of them: --out FILE.csv or --json." in printed
+    text = (tmp_path / "pairs.svg").read_text()
+    assert text.count("<image") == 2 * 3
+    assert "High-influence pairs." in text
+    assert "train 0, test 0" in text
+
+
+def test_a_report_takes_data_in_any_form(tmp_path: Path) -> None:
+    run, arrays = make_run(tmp_path), pictures(tmp_path)
+    for form in (arrays, list(arrays), mf.datasets.from_arrays(*arrays), f"npz:{tmp_path / 'data.npz'}"):
+        page = mf.open(run.path).report(tmp_path / "out", dataset=form)
+        assert document(page, "meta")["inputs"] == "images"
+    assert mf.open(run.path).dataset(arrays).n_train == N_TRAIN
+    with pytest.raises(RunMismatchError):
+        run.report(tmp_path / "other", dataset=(arrays[0], arrays[1][::-1], *arrays[2:]))
+
+
+def title(page: Path) -> str:
+    found = document(page, "meta")["title"]
+    assert f"<title>{escape(found)} – memfluence</title>" in page.read_text()
+    return str(found)
+
+
+def test_a_report_is_called_as_asked_or_by_names_that_mean_something(tmp_path: Path, say: Callable[..., str]) -> None:
+    """Not by those of files (d3.npz), variables (`model = ...`) or functions."""
+    pictures(tmp_path)
+    (tmp_path / "data.npz").rename(tmp_path / "d3.npz")
+    (tmp_path / "l7.py").write_text(
+        "from sklearn.linear_model import LogisticRegression\nmodel = LogisticRegression()\n"
+    )
+    how: dict[str, Any] = {"trials": 3, "progress": False}
+    runs = [
+        mf.run(data, learner=learner, out=tmp_path / f"run{k}", **how)
+        for k, (data, learner) in enumerate(
+            [
+                (f"npz:{tmp_path / 'd3.npz'}", f"{tmp_path / 'l7.py'}:model"),
+                (f"npz:{tmp_path / 'd3.npz'}", LogisticRegression()),
+                ("longtail?n_train=40&n_test=20&n_classes=2", LogisticRegression()),
+            ]
+        )
+    ]
+    assert [title(run.report(tmp_path / "out")) for run in runs] == [
+        f"What is memorized in {N_TRAIN} examples",
+        f"What LogisticRegression memorizes in {N_TRAIN} examples",
+        "What LogisticRegression memorizes in longtail",
+    ]
+    assert title(runs[0].report(tmp_path / "out", title="Cats & dogs")) == "Cats & dogs"
+    say("report", runs[0].path, "--title", "My cats", "--out", tmp_path / "site")
+    assert title(tmp_path / "site" / "index.html") == "My cats"
