@@ -112,6 +112,8 @@ def test_importing_loads_no_heavy_library():
         ("longtail?flip=0.1", "longtail"),
         ("npz:/home/me/data.npz", "data.npz"),
         ("cifar100:/data/cifar", "cifar100"),
+        ("mnist:/data/fashion", "fashion"),
+        ("imagenet:photos?size=64", "photos"),
         ("hf:user/set?image=img", "set"),
         ("labels of trials.npz", "trials.npz"),
         ("arrays", ""),

@@ -188,4 +188,5 @@ def short_name(dataset: str) -> str:
     if dataset.startswith("labels of "):  # of a trials file, which is all that is known
         return dataset.removeprefix("labels of ")
     scheme, _, place = dataset.partition("?")[0].partition(":")
-    return place.rstrip("/").rpartition("/")[2] if scheme in ("csv", "npz", "folder", "hf") and place else scheme
+    own = scheme in ("csv", "npz", "folder", "hf", "mnist", "imagenet")  # others have those layouts, too
+    return place.rstrip("/").rpartition("/")[2] if own and place else scheme

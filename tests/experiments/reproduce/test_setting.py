@@ -97,12 +97,19 @@ def test_the_interval_is_student_s() -> None:
         ("same", 0.1, 3.3, "none seen"),
         ("lower", 0.1, 2.0, "lower"),
         ("lower", None, 2.0, "lower (no spread)"),
-        ("undecided", 20.1, 4.25, "too few models to tell"),
+        ("undecided", 0.201, 4.25, "too few models to tell (± 20.10%)"),
         ("undecided", None, 4.25, "too few models to tell"),
     ],
 )
 def test_differences_in_words(verdict: str, width: float | None, mean: float, said: str) -> None:
-    row = {"difference": verdict, "interval": width, "ours": {"mean": mean}, "paper": {"value": 3.4}, "reasons": {}}
+    row = {
+        "name": "removal.memorized.cost",
+        "difference": verdict,
+        "interval": width,
+        "ours": {"mean": mean},
+        "paper": {"value": 3.4},
+        "reasons": {},
+    }
     assert difference_in_words(row) == said
 
 
@@ -154,6 +161,9 @@ def test_the_paper_s_own_network_and_recipe_are_known() -> None:
         assert not weaker["recipe"].differs  # the paper does not say it
         shorter = settings_beside(of, replace(FACTS, learner=resolve(learner, {"epochs": "95"}).describe()))
         assert shorter["recipe"].ours == "epochs 95"
+    mlp = settings_beside("mnist", replace(FACTS, learner=resolve("mlp@mnist").describe()))
+    assert mlp["network"].ours == "mlp (hidden 512 256)"
+    assert mlp["recipe"].ours == "epochs 10, batch 128, schedule constant, warmup 0"
     nobody = settings_beside("cifar100", replace(FACTS, learner=None))
     assert nobody["network"].ours == "a learner that is not recorded"
     assert (nobody["recipe"].ours, nobody["recipe"].differs) == ("not recorded", True)

@@ -121,10 +121,15 @@ class Parts:
             return self._experiment(part, self.base, **resamples, **self._levels(part)), True
         options = self._options(part, count)
         runs = () if part == "long-tail" else (self.base,)
+        complete = False
         if self.how.train and self.how.left > 0:
             with suppress(DeadlineReached):
-                return self._experiment(part, *runs, **options, **self._training(part)), self._all_trained(part)
-        return self._experiment(part, *runs, **options, train=False, progress=False), False
+                result = self._experiment(part, *runs, **options, **self._training(part))
+                complete = self.how.shard is None or self._all_trained(part)
+                if self.how.shard is None or not complete:
+                    return result, complete
+        # Of the shards, the last one done sees all models: others may have stored theirs since its own result was made.
+        return self._experiment(part, *runs, **options, train=False, progress=False), complete
 
     def _experiment(self, name: str, *runs: Run, part: str | None = None, **options: Any) -> Result:
         self.how.note(f"{(part or name)}:")

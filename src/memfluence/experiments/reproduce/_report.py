@@ -137,10 +137,10 @@ NOTE = (
     " over trials; those of counts are rather too large, since parts of the trials are noisier than all of them. n is"
     " the number of models behind a number (of draws of trials, for consistency). *Higher* and *lower*: by more than"
     " the 95% interval of the difference and what the paper rounded off. *None seen*: that interval is no wider than a"
-    " tenth of the paper's number (of a share: nor of what it lacks to 1). *Too few models to tell*: it is wider. *(no"
-    " spread)*: how far ours would move with other models is not known, so a difference may be chance. The paper does"
-    " not say what its ± is; here it is taken for that of one run. Settings that differ are possible reasons; a"
-    " difference is put down to none of them."
+    " tenth of the paper's number (of a share: nor of what it lacks to 1). *Too few models to tell*: it is wider, and"
+    " stands there. *(no spread)*: how far ours would move with other models is not known, so a difference may be"
+    " chance. The paper does not say what its ± is; here it is taken for that of one run. Settings that differ are"
+    " possible reasons; a difference is put down to none of them."
 )
 
 
@@ -321,13 +321,13 @@ def as_markdown(rows: list[dict[str, Any]], dataset: str, facts: Facts) -> list[
     return found
 
 
-DIFFERENCES = {"same": "none seen", "undecided": "too few models to tell"}
-
-
 def difference_in_words(row: Mapping[str, Any]) -> str:
-    """'lower', 'none seen', 'too few models to tell', 'higher (no spread)'."""
-    said = DIFFERENCES.get(row["difference"], row["difference"])
-    known = row["interval"] is not None or row["difference"] == "undecided" or "asked" in row["reasons"]
+    """'lower', 'none seen', 'too few models to tell (± 14.20%)', 'higher (no spread)'."""
+    if row["difference"] == "undecided":
+        width = row["interval"]
+        return "too few models to tell" + ("" if width is None else f" (± {in_words(row['name'], width)})")
+    said = "none seen" if row["difference"] == "same" else str(row["difference"])
+    known = row["interval"] is not None or "asked" in row["reasons"]
     return said if known or row["ours"]["mean"] == row["paper"]["value"] else f"{said} (no spread)"
 
 

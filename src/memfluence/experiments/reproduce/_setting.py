@@ -30,6 +30,7 @@ STATED = (
     *("epochs", "batch", "rate", "optimizer", "momentum"),
     *("schedule", "warmup", "milestones", "decay", "crop_padding", "flip"),
 )
+MLP = {"optimizer": "sgd", "schedule": "constant", "warmup": 0, "crop_padding": 0, "flip": False}  # what `mlp` does
 TELLING = 0.1  # of the paper's number (of a share also of what it lacks to 1): a wider interval decides nothing
 NOTABLE = 0.05  # of the pairs: chance that is worth a word
 
@@ -174,7 +175,8 @@ def is_network_of(of: str, learner: Mapping[str, Any] | None) -> bool:
 
 def recipe_of(learner: Mapping[str, Any] | None) -> dict[str, Any]:
     """The settings that it trains with; none for what has no recipe of ours."""
-    found = (learner or {}).get("recipe") or (learner or {}).get("settings") or {}
+    of_mlp = (learner or {}).get("settings") or {}
+    found = (learner or {}).get("recipe") or (MLP | of_mlp if of_mlp else {})
     return {name: value for name, value in found.items() if name != "hidden"}  # of `mlp`, the network itself
 
 
