@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+import torch.nn.functional as functional
 from torch import Tensor, nn
 
 from memfluence.learners.nets.kernels import fused_norm
-from memfluence.learners.nets.kernels.fused_norm import available, in_torch, pooled_norm_celu
+from memfluence.learners.nets.kernels.fused_norm import available, in_torch, norm_relu, pooled_norm_celu
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 HAS_TRITON = importlib.util.find_spec("triton") is not None
@@ -104,12 +105,12 @@ def world(
     return on_device.to(dtype)
 
 
-def results(operation: Callable[..., Tensor], given: World, *, pool: bool) -> dict[str, Tensor]:
+def results(operation: Callable[..., Tensor], given: World, *, pool: bool, alpha: float = ALPHA) -> dict[str, Tensor]:
     """The result, all gradients and the statistics after it."""
     x, weight, bias = (one.clone().requires_grad_() for one in (given.x, given.weight, given.bias))
     residual = None if given.residual is None else given.residual.clone().requires_grad_()
     mean, var = given.running_mean.clone(), given.running_var.clone()
-    y = operation(x, weight, bias, mean, var, MOMENTUM, EPS, ALPHA, pool, residual)
+    y = operation(x, weight, bias, mean, var, MOMENTUM, EPS, alpha, pool, residual)
     y.backward(given.dy)
     found = {"y": y.detach(), "dx": x.grad, "dweight": weight.grad, "dbias": bias.grad, "mean": mean, "var": var}
     if residual is not None:
@@ -145,6 +146,29 @@ def test_the_kernels_compute_what_torch_does(
     assert_close(found, results(in_torch, given.to(torch.float32), pool=pool), dtype)
     assert found["y"].is_contiguous(memory_format=torch.channels_last)
     assert found["dx"].is_contiguous(memory_format=torch.channels_last)
+
+
+@needs_kernels
+@pytest.mark.parametrize("residual", [False, True], ids=["alone", "residual"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_an_alpha_of_zero_is_relu_of_the_sum(
+    dtype: torch.dtype, shape: tuple[int, int, int, int], residual: bool
+) -> None:
+    given = world(dtype, *shape, pool=False, residual=residual)
+    found = results(pooled_norm_celu, given, pool=False, alpha=0.0)
+    assert_close(found, results(in_torch, given.to(torch.float32), pool=False, alpha=0.0), dtype)
+    if residual:  # of what is 0 torch gives no gradient, and neither do the kernels
+        torch.testing.assert_close(found["dresidual"], torch.where(found["y"] > 0, given.dy, 0), rtol=0, atol=0)
+
+
+def test_norm_relu_is_what_torch_does() -> None:
+    given = world(torch.float32, *SHAPES[0], pool=False, residual=True)
+    statistics = given.running_mean.clone(), given.running_var.clone()
+    found = norm_relu(given.x, given.weight, given.bias, *statistics, MOMENTUM, EPS, given.residual)
+    normalized = functional.batch_norm(given.x, None, None, given.weight, given.bias, training=True, eps=EPS)
+    assert given.residual is not None
+    torch.testing.assert_close(found, (normalized + given.residual).relu(), rtol=2e-5, atol=2e-5)
 
 
 @needs_kernels
@@ -221,8 +245,10 @@ def test_a_gradient_and_a_residual_of_another_layout_are_taken() -> None:
 
 
 @needs_kernels
-@pytest.mark.parametrize("pool", [False, True], ids=["whole", "pooled"])
-def test_torch_finds_the_operators_well_formed(pool: bool) -> None:
+@pytest.mark.parametrize(
+    ("pool", "alpha"), [(False, ALPHA), (True, ALPHA), (False, 0.0)], ids=["whole", "pooled", "relu"]
+)
+def test_torch_finds_the_operators_well_formed(pool: bool, alpha: float) -> None:
     """Schemas, shapes without values, and gradients under tracing, as `torch.library.opcheck` tries them."""
     given = world(torch.float32, 2, 8, 5, 4, pool=pool, residual=True)
     measured = (given.x, given.running_mean, given.running_var, MOMENTUM, EPS, pool)
@@ -230,12 +256,12 @@ def test_torch_finds_the_operators_well_formed(pool: bool) -> None:
     pooled, winner, moments = fused_norm._measure(*measured)
     x, weight, bias = (one.clone().requires_grad_() for one in (given.x, given.weight, given.bias))
     torch.library.opcheck(
-        fused_norm._normalize, (x, weight, bias, pooled, winner, moments, given.residual, ALPHA, pool)
+        fused_norm._normalize, (x, weight, bias, pooled, winner, moments, given.residual, alpha, pool)
     )
-    values = pooled if pool else given.x
+    values, y = pooled if pool else given.x, None if alpha else given.dy.relu()
     torch.library.opcheck(
         fused_norm._differentiate,
-        (given.dy, values, winner, moments, given.weight, given.bias, ALPHA, 5, 4, pool),
+        (given.dy, values, winner, moments, given.weight, given.bias, y, alpha, 5, 4, pool),
     )
 
 

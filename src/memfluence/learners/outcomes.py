@@ -77,7 +77,7 @@ def prediction_dtype(n_classes: int) -> np.dtype[Any]:
 
 
 def needs_scores(record: Collection[str]) -> bool:
-    return bool({"margin", "logit"} & set(record))
+    return bool({"margin", "logit", "test_margin"} & set(record))
 
 
 def outcome_from(
@@ -125,7 +125,7 @@ def score_extras(
     """The columns of `record` that come from scores."""
     extras: dict[str, np.ndarray] = {}
     for split, scores, labels in (("train", train_scores, dataset.y_train), ("test", test_scores, dataset.y_test)):
-        if "margin" in record:
+        if "margin" in record or f"{split}_margin" in record:
             extras[f"{split}_margin"] = _margin(scores, labels)
         if "logit" in record:
             extras[f"{split}_logit"] = _log_odds(scores, labels)

@@ -1,4 +1,4 @@
-"""Maximum pooling, batch normalization, CELU and a residual in as few passes over memory as they need.
+"""Maximum pooling, batch normalization, CELU or ReLU and a residual in as few passes over memory as they need.
 
 A training step of a small residual network spends as long in these as in its convolutions, moving the same maps
 through memory again and again. Here the forward pass reads its input once to pool it and to take the moments, and what
@@ -36,6 +36,20 @@ def available(x: Tensor) -> bool:
     )
 
 
+def norm_relu(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    momentum: float,
+    eps: float,
+    residual: Tensor | None = None,
+) -> Tensor:
+    """relu(batch_norm(x) + residual) in training mode."""
+    return pooled_norm_celu(x, weight, bias, running_mean, running_var, momentum, eps, 0.0, False, residual)
+
+
 def pooled_norm_celu(
     x: Tensor,  # (N, C, H, W)
     weight: Tensor,  # (C,)
@@ -49,6 +63,8 @@ def pooled_norm_celu(
     residual: Tensor | None = None,  # of the shape of the result
 ) -> Tensor:
     """celu(batch_norm(x)) + residual in training mode, of x after 2x2 maximum pooling if `pool`.
+
+    For an alpha of 0, where CELU is ReLU, a residual is added before it, as in ResNets.
 
     Statistics are float32 and the running ones move in place, as in torch. Same input, same bits. Where the kernels
     are not `available`, or for parameters that are not float32, it is `in_torch`.
@@ -83,6 +99,8 @@ def in_torch(
     if pool:
         x = functional.max_pool2d(x, 2)
     x = functional.batch_norm(x, running_mean, running_var, weight, bias, training=True, momentum=momentum, eps=eps)
+    if alpha == 0:
+        return functional.relu(x if residual is None else x + residual)
     x = functional.celu(x, alpha)
     return x if residual is None else x + residual
 
@@ -157,47 +175,62 @@ def _differentiate(
     moments: Tensor,
     weight: Tensor,
     bias: Tensor,
+    y: Tensor | None,
     alpha: float,
     height: int,
     width: int,
     pool: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """dx, dweight and dbias; height and width are those of x."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """dx, dweight, dbias, and with y = relu(z + residual) the residual's gradient; height and width are those of x."""
     from memfluence.learners.nets.kernels import norm_kernels
 
-    dx, dweight, dbias = _to_differentiate(values, height, width)
+    dx, dweight, dbias, dsum = _to_differentiate(values, y, height, width)
     if pool and (height % 2 or width % 2):
         dx.zero_()  # the last row or column is in no window
     with torch.cuda.device_of(dy):  # type: ignore[no-untyped-call]
         norm_kernels.differentiate(
-            _last(dy), _last(values), winner if pool else None, moments, weight, bias, alpha, dx, dweight, dbias
+            _last(dy),
+            _last(values),
+            winner if pool else None,
+            moments,
+            weight,
+            bias,
+            alpha,
+            dx,
+            dweight,
+            dbias,
+            y,
+            None if y is None else dsum,
         )
-    return dx, dweight, dbias
+    return dx, dweight, dbias, dsum
 
 
-def _to_differentiate(values: Tensor, height: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
+def _to_differentiate(values: Tensor, y: Tensor | None, height: int, width: int) -> tuple[Tensor, ...]:
     n, c = values.shape[:2]
     dx = torch.empty((n, c, height, width), dtype=values.dtype, device=values.device, memory_format=torch.channels_last)
-    return dx, torch.empty(c, device=values.device), torch.empty(c, device=values.device)
+    dsum = values.new_empty(0) if y is None else torch.empty_like(y, memory_format=torch.channels_last)
+    return dx, torch.empty(c, device=values.device), torch.empty(c, device=values.device), dsum
 
 
 _differentiate.register_fake(
-    lambda dy, values, winner, moments, weight, bias, alpha, height, width, pool: _to_differentiate(
-        values, height, width
+    lambda dy, values, winner, moments, weight, bias, y, alpha, height, width, pool: _to_differentiate(
+        values, y, height, width
     )
 )
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, weight, bias, pooled, winner, moments, residual, alpha, pool = inputs
-    ctx.save_for_backward(pooled if pool else x, winner, moments, weight, bias)
+    relu_of_sum = alpha == 0 and residual is not None
+    ctx.save_for_backward(pooled if pool else x, winner, moments, weight, bias, output if relu_of_sum else None)
     ctx.settings = alpha, x.shape[2], x.shape[3], pool
-    ctx.has_residual = residual is not None
+    ctx.has_residual, ctx.relu_of_sum = residual is not None, relu_of_sum
 
 
 def _backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-    dx, dweight, dbias = _differentiate(dy, *ctx.saved_tensors, *ctx.settings)
-    return dx, dweight, dbias, None, None, None, dy if ctx.has_residual else None, None, None
+    dx, dweight, dbias, dsum = _differentiate(dy, *ctx.saved_tensors, *ctx.settings)
+    dresidual = dsum if ctx.relu_of_sum else dy if ctx.has_residual else None
+    return dx, dweight, dbias, None, None, None, dresidual, None, None
 
 
 _normalize.register_autograd(_backward, setup_context=_save)

@@ -23,6 +23,8 @@ _POOLING, _SUMMING, _SUMMING_GRADIENTS = 4 * 132, 5 * 132, 4 * 132
 _NORMALIZING, _DIFFERENTIATING = 4 * 132, 3 * 132
 _CHANNELS_TO_ADD, _PARTS_TO_ADD = 8, 128  # of a program that adds up partial sums
 _LOG2_E = tl.constexpr(1.4426950408889634)
+# What dy becomes dz by. For ReLU of a sum that is the sign of y, and dz is the residual's gradient, too.
+_OF_CELU, _OF_RELU, _OF_SUM = tl.constexpr(0), tl.constexpr(1), tl.constexpr(2)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -136,9 +138,9 @@ def _finish_moments(  # type: ignore[no-untyped-def]
 @triton.jit  # type: ignore[untyped-decorator]
 def _normalize(  # type: ignore[no-untyped-def]
     x, residual, y, moments, weight, bias, rows, programs, alpha,
-    RESIDUAL: tl.constexpr, C: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr,
+    RELU: tl.constexpr, RESIDUAL: tl.constexpr, C: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """y = celu((x - mean) * scale + bias) [+ residual], with scale = weight / standard deviation."""
+    """y = celu(z) [+ residual] or relu(z [+ residual]); z = (x - mean) * weight / standard deviation + bias."""
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     exists = channel < C
     mean = tl.load(moments + channel, exists, 0.0)[None, :]
@@ -152,16 +154,19 @@ def _normalize(  # type: ignore[no-untyped-def]
         z = tl.load(x + at, inside, 0.0).to(tl.float32)
         added = tl.load(residual + at, inside, 0.0).to(tl.float32) if RESIDUAL else 0.0
         z = (z - mean) * scale + offset
-        value = tl.where(z > 0, z, alpha * tl.exp2(z * rate) - alpha) + added
+        if RELU:  # noqa: SIM108
+            value = tl.maximum(z + added, 0.0)
+        else:
+            value = tl.where(z > 0, z, alpha * tl.exp2(z * rate) - alpha) + added
         tl.store(y + at, value.to(y.dtype.element_ty), inside)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _sum_gradients(  # type: ignore[no-untyped-def]
-    dy, x, moments, weight, bias, partial, rows, programs, alpha,
-    C: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, CHANNELS: tl.constexpr,
+    dy, x, y, dsum, moments, weight, bias, partial, rows, programs, alpha,
+    SLOPE: tl.constexpr, C: tl.constexpr, ROWS: tl.constexpr, STEPS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """partial: sums of dz and of dz * (x - mean), with z the argument of celu."""
+    """partial: sums of dz and of dz * (x - mean); dsum: dz, where z and a residual are added before ReLU."""
     program = tl.program_id(0)
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
     exists = channel < C
@@ -178,7 +183,14 @@ def _sum_gradients(  # type: ignore[no-untyped-def]
             at = row[:, None] * C + channel[None, :]
             centered = tl.load(x + at, inside, 0.0).to(tl.float32) - mean
             z = centered * scale + offset
-            dz = tl.load(dy + at, inside, 0.0).to(tl.float32) * tl.where(z > 0, 1.0, tl.exp2(z * rate))
+            dz = tl.load(dy + at, inside, 0.0).to(tl.float32)
+            if SLOPE == _OF_SUM:
+                dz = tl.where(tl.load(y + at, inside, 0.0) > 0, dz, 0.0)
+                tl.store(dsum + at, dz.to(dsum.dtype.element_ty), inside)
+            elif SLOPE == _OF_RELU:
+                dz = tl.where(z > 0, dz, 0.0)
+            else:
+                dz *= tl.where(z > 0, 1.0, tl.exp2(z * rate))
             total += dz  # 0 outside, where dy is
             products += dz * centered
     to = program * C + channel
@@ -201,7 +213,8 @@ def _finish_gradients(  # type: ignore[no-untyped-def]
 @triton.jit  # type: ignore[untyped-decorator]
 def _differentiate(  # type: ignore[no-untyped-def]
     dy, x, winner, dx, moments, weight, bias, dweight, dbias, rows, programs, alpha,
-    POOL: tl.constexpr, H: tl.constexpr, W: tl.constexpr, C: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr,
+    SLOPE: tl.constexpr, POOL: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+    C: tl.constexpr, ROWS: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
     """dx = scale * (dz - mean(dz) - xhat * mean(dz * xhat)), at the winner of each window where x was pooled."""
     channel = tl.program_id(1) * CHANNELS + tl.arange(0, CHANNELS)
@@ -220,7 +233,11 @@ def _differentiate(  # type: ignore[no-untyped-def]
         at = row[:, None] * C + channel[None, :]
         centered = tl.load(x + at, inside, 0.0).to(tl.float32) - mean
         z = centered * scale + offset
-        dz = tl.load(dy + at, inside, 0.0).to(tl.float32) * tl.where(z > 0, 1.0, tl.exp2(z * rate))
+        dz = tl.load(dy + at, inside, 0.0).to(tl.float32)
+        if SLOPE == _OF_RELU:
+            dz = tl.where(z > 0, dz, 0.0)
+        elif SLOPE == _OF_CELU:
+            dz *= tl.where(z > 0, 1.0, tl.exp2(z * rate))
         value = (scale * dz - constant - centered * slope).to(dx.dtype.element_ty)
         if POOL:
             which = tl.load(winner + at, inside, 0)
@@ -263,32 +280,38 @@ def measure(
 def normalize(
     x: Tensor, residual: Tensor | None, y: Tensor, moments: Tensor, weight: Tensor, bias: Tensor, alpha: float
 ) -> None:
-    """Write y of the (pooled) x."""
+    """Write y of the (pooled) x: celu(z) + residual, and relu(z + residual) for an alpha of 0."""
     rows, c = x.numel() // x.shape[1], x.shape[1]
     grid, tall, wide = _division(_NORMALIZING, rows, c, _BLOCK_TO_MAP)
     some = x if residual is None else residual  # a pointer, never read without a residual
     _normalize[grid](
-        x, some, y, moments, weight, bias, rows, grid[0], alpha, residual is not None, c, tall, wide, num_warps=_WARPS
-    )
+        x, some, y, moments, weight, bias, rows, grid[0], alpha or 1.0,
+        alpha == 0, residual is not None, c, tall, wide, num_warps=_WARPS,
+    )  # fmt: skip
 
 
 def differentiate(
     dy: Tensor, x: Tensor, winner: Tensor | None, moments: Tensor, weight: Tensor, bias: Tensor, alpha: float,
-    dx: Tensor, dweight: Tensor, dbias: Tensor,
+    dx: Tensor, dweight: Tensor, dbias: Tensor, y: Tensor | None = None, dsum: Tensor | None = None,
 ) -> None:  # fmt: skip
-    """Write dx (but not where no window reaches), dweight and dbias; x is pooled where there is a winner."""
+    """Write dx (but not where no window reaches), dweight and dbias; x is pooled where there is a winner.
+
+    With y and dsum, for an alpha of 0: y is relu(z + residual), and dsum, the residual's gradient, is written too.
+    """
     rows, c = x.numel() // x.shape[1], x.shape[1]
     steps, pooled = _STEPS_OF_TWO, winner is not None
+    slope = (_OF_CELU if alpha else _OF_RELU if dsum is None else _OF_SUM).value
     grid, tall, wide = _division(_SUMMING_GRADIENTS, rows, c, _BLOCK, steps)
     partial = torch.empty(2, grid[0], c, device=x.device)
     _sum_gradients[grid](
-        dy, x, moments, weight, bias, partial, rows, grid[0], alpha, c, tall, steps, wide, num_warps=_WARPS
-    )
+        dy, x, x if y is None else y, x if dsum is None else dsum, moments, weight, bias, partial, rows, grid[0],
+        alpha or 1.0, slope, c, tall, steps, wide, num_warps=_WARPS,
+    )  # fmt: skip
     _finish_gradients[(triton.cdiv(c, _CHANNELS_TO_ADD),)](
         partial, moments, dweight, dbias, grid[0], c, _PARTS_TO_ADD, _CHANNELS_TO_ADD
     )
     grid, tall, wide = _division(_DIFFERENTIATING, rows, c, _BLOCK if pooled else _BLOCK_TO_MAP)
     _differentiate[grid](
-        dy, x, winner if pooled else x, dx, moments, weight, bias, dweight, dbias, rows, grid[0], alpha,
-        pooled, dx.shape[2], dx.shape[3], c, tall, wide, num_warps=_WARPS,
+        dy if dsum is None else dsum, x, winner if pooled else x, dx, moments, weight, bias, dweight, dbias, rows,
+        grid[0], alpha or 1.0, slope, pooled, dx.shape[2], dx.shape[3], c, tall, wide, num_warps=_WARPS,
     )  # fmt: skip
