@@ -224,6 +224,30 @@ def test_a_stored_trial_is_what_the_learner_gives_for_it() -> None:
         assert (np.unpackbits(run.trials.test_correct[row], count=20, bitorder="little") == outcome.test_correct).all()
 
 
+def test_margins_of_test_examples_alone_go_the_whole_way() -> None:
+    """Recorded, estimated from, planned for, and taken along by export and import."""
+    settings = {"learner": GaussianNB(), "trials": 30, "progress": False}
+    run = mf.run(blobs(), record=["test_margin"], out="run", **settings)
+    both = mf.run(blobs(), record=["margin"], out="both", **settings)
+    several = mf.run(blobs(), record=["test_margin", "margin"], out="several", **settings)
+    columns = [[name for name in one.info.columns if "margin" in name] for one in (run, both, several)]
+    assert columns == [["test_margin"], ["train_margin", "test_margin"], ["train_margin", "test_margin"]]
+    influence = run.influence(outcome="margin")
+    np.testing.assert_array_equal(influence, both.influence(outcome="margin"))
+    with pytest.raises(mf.MemfluenceError, match="no column 'train_margin'; make a run with `record='margin'`"):
+        run.memorization(outcome="margin")
+    kinds: list[list[str]] = [[], ["test_margin"], ["margin"]]
+    plans = [mf.plan(blobs(), learner=GaussianNB(), trials=30, record=kind, pilot=False) for kind in kinds]
+    sizes = [one["disk_bytes"] for one in plans]
+    assert np.diff(sizes).tolist() == [30 * 2 * 20, 30 * 2 * 40]
+
+    mf.export_trials(run, "trials.npz")
+    mf.import_trials("trials.npz", "again")
+    again = mf.open("again")
+    assert again.info.record == ("test_margin",)
+    np.testing.assert_array_equal(again.recorded("test_margin"), run.recorded("test_margin"))
+
+
 def test_plan_says_what_a_run_takes() -> None:
     found = mf.plan("digits", learner="mlp", settings={"epochs": "1"}, trials=1000)
     assert found["disk_bytes"] == 1000 * (75 + 75 + 150)

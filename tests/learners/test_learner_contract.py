@@ -97,6 +97,13 @@ def test_recording_more_changes_nothing(learner: Learner) -> None:
         assert np.array_equal(bare.test_correct, full.test_correct)
 
 
+def test_margins_of_test_examples_alone(learner: Learner) -> None:
+    data, trials = clouds(), random_trials([28, 25])
+    for alone, both in zip(outcomes(learner, data, trials, record=("test_margin",)), outcomes(learner, data, trials)):
+        assert list(alone.extras) == ["test_margin"]
+        assert np.array_equal(alone.extras["test_margin"], both.extras["test_margin"])
+
+
 def test_same_bits_when_run_again(learner: Learner) -> None:
     data, trials = clouds(), random_trials([28, 26, 28])
     for first, second in zip(outcomes(learner, data, trials), outcomes(learner, data, trials)):

@@ -5,7 +5,7 @@ refused, and so is a file of other data or of another plan. Nothing is written u
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -131,7 +131,7 @@ def _info_for(files: Sequence[TrialsFile], labels: Labels | None) -> tuple[RunIn
     train, test = np.asarray(first.train_labels), np.asarray(first.test_labels)
     classes, codes = np.unique(np.concatenate([train, test]), return_inverse=True)
     y_train, y_test = codes[: len(train)], codes[len(train) :]
-    record = tuple(sorted(kind for kind, names in EXTRA_COLUMNS.items() if set(names) <= set(first.extras)))
+    record = recorded(first.extras)
     if first.run is not None:
         info = _info_from_run(first)
         names = list(info.dataset["classes"])
@@ -162,6 +162,12 @@ def _info_for(files: Sequence[TrialsFile], labels: Labels | None) -> tuple[RunIn
         columns=segment_columns(record),
     )
     return info, y_train, y_test
+
+
+def recorded(columns: Collection[str]) -> tuple[str, ...]:
+    """The kinds of optional outcomes that have these columns, none of which is a part of another."""
+    found = {kind: set(names) for kind, names in EXTRA_COLUMNS.items() if set(names) <= set(columns)}
+    return tuple(sorted(kind for kind, names in found.items() if not any(names < other for other in found.values())))
 
 
 def _difference(file: TrialsFile, first: TrialsFile) -> str | None:

@@ -115,7 +115,7 @@ def export_trials(run: Run, path: str | Path) -> None:
         "test_labels": run.labels[1],
     }
     for name in info.columns:
-        if name.partition("_")[0] in ("train", "test") and name.partition("_")[2] in info.record:
+        if any(name in EXTRA_COLUMNS[kind] for kind in info.record):
             arrays[name] = run.store.read_extra(name)[1]
     arrays |= {"trial": trials.numbers, "kind": trials.kinds}
     if info.plan:
@@ -248,7 +248,7 @@ def _text(values: np.ndarray, name: str, path: Path) -> str:
 def _check_extra(path: Path, name: str, values: np.ndarray, extras: Mapping[str, np.ndarray]) -> None:
     split, _, what = name.partition("_")
     other = f"{'test' if split == 'train' else 'train'}_{what}"
-    if other not in extras:
+    if other not in extras and (name,) not in EXTRA_COLUMNS.values():
         raise InputError(f"{path} has {name!r} without {other!r}; a run records both or neither.")
     if what == "prediction":
         if values.dtype.kind not in "iu" or values.min() < 0:

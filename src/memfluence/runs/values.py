@@ -277,7 +277,7 @@ def read_scores(path: Path) -> np.ndarray:
 
 def finest_outcome(run: "Run") -> str:
     """The name of the finest outcome that the run records."""
-    return next((name for name in ("margin", "logit") if name in run.info.record), "correct")
+    return next((name for name in ("margin", "logit") if f"test_{name}" in run.info.columns), "correct")
 
 
 def _finest_outcomes(run: "Run", trials: Trials, outcome: Outcome | None, test: np.ndarray) -> np.ndarray:

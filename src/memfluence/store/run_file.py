@@ -169,7 +169,7 @@ class RunInfo:
     trials: int  # how many were asked for
     group_size: int = 1
     repeats: int = 1
-    record: tuple[str, ...] = ()  # optional outcomes: prediction, margin, logit
+    record: tuple[str, ...] = ()  # optional outcomes: the keys of EXTRA_COLUMNS
     columns: tuple[str, ...] = ()  # of the segments
     versions: Mapping[str, str] = field(default_factory=dict)  # of libraries, when the run was made; see also segments
     format: int = FORMAT
@@ -206,7 +206,7 @@ class RunInfo:
 
 def segment_columns(record: Collection[str]) -> tuple[str, ...]:
     """The columns of a run's segments, given the optional outcomes that it records."""
-    extras = tuple(name for kind in sorted(record) for name in EXTRA_COLUMNS[kind])
+    extras = dict.fromkeys(name for kind in sorted(record) for name in EXTRA_COLUMNS[kind])
     details = ("accuracy_in", "accuracy_out", "test_accuracy", "seconds")
     makers = ("host", "device", "process", "finished", "versions")
     return ("trial", "kind", "mask", "train_correct", "test_correct", *extras, *details, *makers)

@@ -119,7 +119,9 @@ class TrialOptions:
     )
     seed: int = option(0, "Root of all randomness.", text=int)
     record: Collection[str] = option(
-        (), "Beside correctness: prediction, margin, logit, or several with commas.", read=names
+        (),
+        "Beside correctness: prediction, margin, logit, test_margin (test examples alone), or several with commas.",
+        read=names,
     )
 
 

@@ -34,7 +34,7 @@ def plan(options: PlanOptions) -> dict[str, Any]:
     workers = options.workers or 1
     info = campaign.info
     bits = 2 * packed_width(info.n_train) + packed_width(info.n_test)
-    extras = sum(_BYTES[kind] * (info.n_train + info.n_test) for kind in info.record for _ in EXTRA_COLUMNS[kind][:1])
+    extras = sum(_bytes(column, info) for column in {name for kind in info.record for name in EXTRA_COLUMNS[kind]})
     seconds = _reckoned(campaign, options.pilot_epochs) if options.pilot else None
     hours = None if seconds is None else seconds * info.trials / 3600
     in_files = [x for x in (campaign.dataset.x_train, campaign.dataset.x_test) if isinstance(x, LazyImages)]
@@ -58,6 +58,12 @@ def plan(options: PlanOptions) -> dict[str, Any]:
             (_largest_stderr(info, kind.keep) for kind in info.kinds if kind.arm != "neither"), default=None
         ),  # None where the design gives values and no scores
     }
+
+
+def _bytes(column: str, info: RunInfo) -> int:
+    """Of an optional outcome of one trial."""
+    split, _, what = column.partition("_")
+    return _BYTES[what] * (info.n_train if split == "train" else info.n_test)
 
 
 def _largest_stderr(info: RunInfo, keep: float | None) -> float:
