@@ -70,7 +70,7 @@ def test_gradients_in_bfloat16_are_taken_as_float32() -> None:
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 def test_orthogonal_has_singular_values_near_one(shape: tuple[int, int], scale: float) -> None:
     matrix = scale * drawn(3, [shape])[0]
-    found = _orthogonal(matrix).float()
+    found = _orthogonal([matrix])[0].float()
     assert found.shape == shape
     values = torch.linalg.svdvals(found)
     assert values.min() > LOWEST
@@ -82,7 +82,38 @@ def test_orthogonal_has_singular_values_near_one(shape: tuple[int, int], scale: 
 
 
 def test_orthogonal_of_nothing_is_nothing() -> None:
-    assert not _orthogonal(torch.zeros(8, 16)).any()
+    assert not _orthogonal([torch.zeros(8, 16)])[0].any()
+
+
+def test_matrices_that_share_a_side_are_orthogonal_as_if_alone() -> None:
+    """Zeros that fill up a shorter one add nothing to any product; bfloat16 is rounded in three steps."""
+    matrices = drawn(5, [(16, 64), (16, 200), (40, 16), (16, 16)])
+    for found, alone in zip(_orthogonal(matrices), [_orthogonal([one])[0] for one in matrices]):
+        torch.testing.assert_close(found.float(), alone.float(), rtol=0, atol=3 * 2**-8)
+
+
+def test_all_matrices_are_updated_as_if_alone() -> None:
+    """Sides of 8, 16 and 32 in turn, so that groups are not neighbours; the norms of weights are each one's own."""
+    shapes = [(8, 8, 3, 3), (16, 8, 1, 1), (32, 32, 3, 3), (8, 16, 3, 3), (32, 64, 1, 1), (16, 16, 3, 3)]
+    together, alone = ([one.to(memory_format=torch.channels_last) for one in drawn(99, shapes)] for _ in range(2))
+    settings, rates = recipe(optimizer="muon"), [torch.tensor(rate) for rate in (0.3, 0.2, 0.1)]
+    optimizer, own = Optimizer(together, settings), [Optimizer([one], settings) for one in alone]
+    for step, rate in enumerate(rates):
+        gradients = drawn(step, shapes)
+        optimizer.update(gradients, rate, rate)
+        for one, gradient in zip(own, gradients):
+            one.update([gradient], rate, rate)
+    for found, expected in zip(together, alone):
+        torch.testing.assert_close(found, expected, rtol=0, atol=3 * 2**-8 * 0.6)
+
+
+def test_gradients_may_lie_in_memory_in_another_order() -> None:
+    for name in ("sgd", "muon"):
+        found, expected = drawn(99), drawn(99)
+        for parameters, order in ((found, torch.channels_last), (expected, torch.contiguous_format)):
+            gradients = [one.to(memory_format=order) if one.ndim == 4 else one for one in drawn(0)]
+            Optimizer(parameters, recipe(optimizer=name)).update(gradients, torch.tensor(0.1), torch.tensor(0.1))
+        assert all(torch.equal(one, other) for one, other in zip(found, expected))
 
 
 def naive_muon(

@@ -3,40 +3,39 @@
 `sgd` is torch.optim.SGD's rule (weight decay in the gradient, momentum, Nesterov). `muon` (Jordan et al. 2024)
 replaces the momentum of every convolution but the first by the nearest orthogonal matrix, found by a few
 Newton-Schulz steps, and keeps the weights' scale fixed; it fits in fewer epochs. Everything else in the model is
-trained by `sgd` beside it.
+trained by `sgd` beside it. Matrices with a side in common are made orthogonal together, since a GPU spends longer on
+starting products for one of them than on the products.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
+import torch.nn.functional as functional
 
 from memfluence.learners.recipes import Recipe
 
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)  # Jordan's quintic: all singular values to about 1 in few steps
 _NEWTON_SCHULZ_STEPS = 3
-_STREAMS = 6  # matrices that are updated side by side: one alone leaves most of a GPU idle
 
 
 class Optimizer:
     """State and update of one model's parameters."""
 
     def __init__(self, parameters: Sequence[torch.Tensor], recipe: Recipe) -> None:
-        self._recipe = recipe
+        self._recipe, self._parameters = recipe, list(parameters)
         orthogonal = [recipe.optimizer == "muon" and p.ndim == 4 and p.shape[1] > 4 for p in parameters]
         self._matrices = [p for p, chosen in zip(parameters, orthogonal) if chosen]
         self._others = [p for p, chosen in zip(parameters, orthogonal) if not chosen]
         self._is_matrix = orthogonal
         self._momenta = [torch.zeros_like(p) for p in self._matrices]
         self._velocities = [torch.zeros_like(p) for p in self._others]
-        self._muon: Callable[..., None] = _muon
-        on_gpu = bool(self._matrices) and self._matrices[0].is_cuda
-        self._streams = [torch.cuda.Stream() for _ in range(_STREAMS)] if on_gpu else []  # type: ignore[no-untyped-call]
+        sides = [min(len(p), p[0].numel()) for p in self._matrices]
+        self._together = [[k for k, one in enumerate(sides) if one == side] for side in sorted(set(sides))]
+        self._turn: Callable[..., None] = _turn
 
     def compile(self) -> None:
         """Fuse the many small operations of muon."""
-        self._muon = torch.compile(_muon)
+        self._turn = torch.compile(_turn)
 
     @property
     def state(self) -> list[torch.Tensor]:
@@ -50,26 +49,20 @@ class Optimizer:
     @torch.no_grad()
     def update(self, gradients: Sequence[torch.Tensor], rate: torch.Tensor, matrix_rate: torch.Tensor) -> None:
         """One step; `rate` and `matrix_rate` are tensors of one number on the device."""
-        others = [g.float() for g, chosen in zip(gradients, self._is_matrix) if not chosen]
-        # torch updates a list in one kernel only if gradients lie in memory as their parameters do.
-        others = [g if g.stride() == p.stride() else torch.empty_like(p).copy_(g) for p, g in zip(self._others, others)]
-        matrices = [g.float() for g, chosen in zip(gradients, self._is_matrix) if chosen]
-        updates = list(zip(self._matrices, self._momenta, matrices))
-        for stream, chosen in self._side_by_side(updates):
-            with stream:
-                for parameter, momentum, gradient in chosen:
-                    self._muon(parameter, momentum, gradient, self._recipe.muon_momentum, matrix_rate)
-        self._sgd(others, rate)
-        for one in self._streams:
-            torch.cuda.current_stream().wait_stream(one)
+        laid_out = [_laid_out_as(p, g.float()) for p, g in zip(self._parameters, gradients)]
+        if self._others:
+            self._sgd([g for g, chosen in zip(laid_out, self._is_matrix) if not chosen], rate)
+        if self._matrices:
+            self._muon([g for g, chosen in zip(laid_out, self._is_matrix) if chosen], matrix_rate)
 
-    def _side_by_side(self, updates: list[Any]) -> Iterator[tuple[AbstractContextManager[Any], list[Any]]]:
-        """A share of the updates for each stream, which begins where the current one is now."""
-        if not self._streams:
-            yield nullcontext(), updates
-        for k, stream in enumerate(self._streams):
-            stream.wait_stream(torch.cuda.current_stream())
-            yield torch.cuda.stream(stream), updates[k :: len(self._streams)]
+    def _muon(self, gradients: list[torch.Tensor], rate: torch.Tensor) -> None:
+        decay = self._recipe.muon_momentum
+        torch._foreach_mul_(self._momenta, decay)
+        torch._foreach_add_(self._momenta, gradients)
+        ahead = torch._foreach_add(gradients, self._momenta, alpha=decay)  # Nesterov
+        norms = torch._foreach_norm(self._matrices)
+        for group in self._together:
+            self._turn(*([those[k] for k in group] for those in (self._matrices, norms, ahead)), rate)
 
     def _sgd(self, gradients: list[torch.Tensor], rate: torch.Tensor) -> None:
         recipe, parameters, velocities = self._recipe, self._others, self._velocities
@@ -85,27 +78,35 @@ class Optimizer:
         torch._foreach_sub_(parameters, step)
 
 
-def _muon(
-    parameter: torch.Tensor, momentum: torch.Tensor, gradient: torch.Tensor, decay: float, rate: torch.Tensor
+def _laid_out_as(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """torch updates a list of tensors in one kernel only if gradients lie in memory as their parameters do."""
+    if gradient.stride() == parameter.stride():
+        return gradient
+    return torch.empty_like(parameter).copy_(gradient)
+
+
+def _turn(
+    parameters: list[torch.Tensor], norms: list[torch.Tensor], ahead: list[torch.Tensor], rate: torch.Tensor
 ) -> None:
-    momentum.mul_(decay).add_(gradient)
-    ahead = gradient.add(momentum, alpha=decay)  # Nesterov
-    n_out = len(parameter)
-    parameter.mul_(n_out**0.5 / parameter.norm())
+    """Move parameters (n_out, n_in, height, width), scaled to the norm sqrt(n_out), against orthogonal directions."""
     # Channels-last memory: (n_out, height, width, n_in) is the contiguous order.
-    rows = ahead.permute(0, 2, 3, 1)
-    direction = _orthogonal(rows.reshape(n_out, -1)).view(rows.shape).permute(0, 3, 1, 2)
-    parameter.sub_(direction.to(parameter.dtype) * rate)
+    last = [one.permute(0, 2, 3, 1) for one in ahead]
+    directions = _orthogonal([one.reshape(len(one), -1) for one in last])
+    for parameter, norm, shape, direction in zip(parameters, norms, last, directions):
+        moved = direction.reshape(shape.shape).permute(0, 3, 1, 2).to(parameter.dtype)
+        parameter.mul_(len(parameter) ** 0.5 / norm).sub_(moved * rate)
 
 
-def _orthogonal(matrix: torch.Tensor) -> torch.Tensor:
-    """About U V' of the matrix's U S V', in bfloat16."""
+def _orthogonal(matrices: list[torch.Tensor]) -> list[torch.Tensor]:
+    """About U V' of each matrix's U S V', in bfloat16. Their smaller sides are equal; zeros fill up the larger ones."""
     a, b, c = _NEWTON_SCHULZ
-    x = matrix.bfloat16()
-    x = x / (x.norm() + 1e-7)
-    tall = x.shape[0] > x.shape[1]
-    x = x.mT if tall else x
+    wide = [one.mT if one.shape[0] > one.shape[1] else one for one in matrices]
+    width = max(one.shape[1] for one in wide)
+    x = torch.stack([functional.pad(one.bfloat16(), (0, width - one.shape[1])) for one in wide])  # (k, side, width)
+    x = x / (torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True) + 1e-7)
+    identity = torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
     for _ in range(_NEWTON_SCHULZ_STEPS):
         gram = x @ x.mT
-        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return x.mT if tall else x
+        x = (a * identity + b * gram + c * (gram @ gram)) @ x
+    found = [one[:, : given.shape[1]] for one, given in zip(x, wide)]
+    return [one.mT if one.shape != given.shape else one for one, given in zip(found, matrices)]

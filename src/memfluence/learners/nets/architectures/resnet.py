@@ -26,7 +26,7 @@ class _Pointwise(nn.Conv2d):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         down, across = self.stride
-        pixels = images.permute(0, 2, 3, 1)[:, ::down, ::across]  # so that its gradient has channels last, too
+        pixels = images.permute(0, 2, 3, 1)[:, ::down, ::across].contiguous()  # one copy for all that reads them
         return F.conv2d(pixels.permute(0, 3, 1, 2), self.weight)
 
 
