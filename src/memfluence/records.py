@@ -24,7 +24,7 @@ EXTRA_COLUMNS: dict[str, tuple[str, ...]] = {
     "prediction": ("train_prediction", "test_prediction"),
     "margin": ("train_margin", "test_margin"),
     "logit": ("train_logit", "test_logit"),
-    "test_margin": ("test_margin",),  # a seventh of the size where there are six training examples to a test example
+    "test_margin": ("test_margin",),  # a sixth of the size where there are five training examples to one of test
 }
 
 
