@@ -10,7 +10,7 @@ import pytest
 
 import memfluence as mf
 from memfluence.datasets import Dataset, from_arrays, known
-from memfluence.datasets.known import COMPARED, Data, content, data_of
+from memfluence.datasets.known import COMPARED, LABELS, Data, content, data_of, labels_digest
 
 
 def info_of(data: Dataset, **changes: Any) -> dict[str, Any]:
@@ -50,7 +50,9 @@ def test_another_label_another_image_or_a_swap_of_labels_is_noticed() -> None:
 def test_a_run_without_its_data_is_known_by_its_fingerprint() -> None:
     labels = DIGITS.y_train, DIGITS.y_test
     assert data_of(info_of(DIGITS, name="npz:mnist.npz"), labels, np.arange(len(labels[1]))).title == "digits"
-    assert data_of(info_of(DIGITS, fingerprint="another"), labels, np.arange(len(labels[1]))).how is None
+    other = info_of(DIGITS, fingerprint="another")  # of trials that were made elsewhere, say
+    assert data_of(other, labels, np.arange(1197)) == Data("digits", "data with the labels of digits", LABELS)
+    assert data_of(other, (labels[0], labels[1][::-1]), np.arange(1197)).how is None
 
 
 @pytest.mark.parametrize(
@@ -71,7 +73,14 @@ def test_a_name_makes_no_dataset_known(name: str, phrase: str) -> None:
         data_of(info_of(data), (data.y_train, data.y_test), np.arange(data.n_test)).title, phrase, None
     )
     without = data_of(info_of(data), (data.y_train, data.y_test), np.arange(data.n_test))
-    assert without.phrase == phrase.replace("images", "examples")  # nobody has seen them
+    assert without.phrase == phrase.replace("images", "examples") + " (not at hand)"
+
+
+def test_what_is_only_called_so_is_not_known() -> None:
+    data = replace(DIGITS, name="npz:MNIST", y_train=DIGITS.y_train[::-1])
+    assert recognised(data, fingerprint="another").title == "MNIST"
+    assert not recognised(data, fingerprint="another").is_known_as("MNIST")
+    assert recognised(DIGITS).is_known_as("digits")
 
 
 def test_cifar_10_is_known_by_its_classes_and_says_so() -> None:
@@ -113,7 +122,7 @@ def test_imagenet_is_known_by_its_files_and_says_that_no_picture_was_looked_at()
     swapped = ids.copy()
     first = int(np.flatnonzero(np.char.find(ids, "val_00000001") >= 0)[0])
     swapped[[first, (first + 50) % 50_000]] = swapped[[(first + 50) % 50_000, first]]
-    assert data_of(info, (y_train, y_test), swapped).phrase == "a folder of 1,331,167 examples named x"
+    assert data_of(info, (y_train, y_test), swapped).phrase == "a folder of 1,331,167 examples named x (not at hand)"
     assert data_of(info, (y_train[:-1], y_test), ids).how is None
     assert data_of(info, (y_train, y_test), np.arange(50_000)).how is None
 
@@ -125,4 +134,4 @@ def test_digests_of_the_real_data() -> None:
         if path := os.environ.get(f"MEMFLUENCE_TEST_{title.replace('-', '')}"):
             found[title] = mf.datasets.load(f"npz:{Path(path)}")
     for title, data in found.items():
-        assert (content(data), data.fingerprint) == known._KNOWN[title]
+        assert (content(data), data.fingerprint, labels_digest((data.y_train, data.y_test))) == known._KNOWN[title]

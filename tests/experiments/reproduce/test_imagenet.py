@@ -64,7 +64,7 @@ def test_machines_share_the_models_and_the_last_of_them_writes_the_report(place:
 
     text = (shared / "reproduction.md").read_text()
     assert text.startswith("# The paper's experiments on a folder of 33 images named tree\n")
-    assert "which is not ImageNet" in text
+    assert "and not recognised as ImageNet" in text
     rows = {row["name"]: row for row in found["numbers"]}
     settings = {"run.mem", "run.infl", "run.keep"}
     assert {*rows, *settings} == set(paper.reported("imagenet"))
@@ -121,4 +121,4 @@ def test_models_that_failed_keep_nobody_waiting(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     text = (tmp_path / "out" / "reproduction.md").read_text()
     assert text.startswith("# The paper's experiments on a file of 70 images named mnist.npz\n")
-    assert "which is not MNIST nor another dataset that is known here, whatever its name says" in text
+    assert "and not recognised as MNIST or another known dataset, whatever the name. The paper's" in text

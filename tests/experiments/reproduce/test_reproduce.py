@@ -263,7 +263,7 @@ def test_other_data_and_another_learner(tmp_path: Path) -> None:
     assert rows["histogram.pairs"]["reasons"]["data"] == f"{file}, not MNIST (not tested)"
     text = (tmp_path / "out" / "reproduction.md").read_text()
     assert text.startswith(f"# The paper's experiments on {file}\n")
-    assert f"The data are {file}, which is not MNIST nor another dataset that is known here" in text
+    assert f"The data are {file} and not recognised as MNIST or another known dataset" in text
     assert set(found["parts"]) == {"removal", "histogram", "consistency"}
 
 

@@ -143,6 +143,8 @@ def test_a_file_named_mnist_is_not_mnist() -> None:
     assert there["size"].sentence == "1,200 to train on, 300 to test on, not 60,000 to train on, 10,000 to test on" + (
         " (not tested)"
     )
+    called = replace(FACTS, data=Data("MNIST", "a file of 1,500 images named MNIST", None))
+    assert settings_beside("mnist", called)["data"].differs
     real = settings_beside("mnist", replace(FACTS, data=MNIST, n_train=60_000))
     assert not real["data"].differs
     assert not real["size"].differs
@@ -164,6 +166,8 @@ def test_the_paper_s_own_network_and_recipe_are_known() -> None:
     mlp = settings_beside("mnist", replace(FACTS, learner=resolve("mlp@mnist").describe()))
     assert mlp["network"].ours == "mlp (hidden 512 256)"
     assert mlp["recipe"].ours == "epochs 10, batch 128, schedule constant, warmup 0"
+    own = resolve("resnet50@paper").describe() | {"factory": {"kind": "class"}, "source_sha256": "0"}
+    assert settings_beside("cifar100", replace(FACTS, learner=own))["network"].differs  # it is only called so
     nobody = settings_beside("cifar100", replace(FACTS, learner=None))
     assert nobody["network"].ours == "a learner that is not recorded"
     assert (nobody["recipe"].ours, nobody["recipe"].differs) == ("not recorded", True)

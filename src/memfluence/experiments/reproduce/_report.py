@@ -109,16 +109,11 @@ def _beginning(subject: Subject, parts: Parts, run: Result) -> list[str]:
         f" deviation over models), {found['memorized']:,} training examples with memorization >= {found['mem']:g}."
     ]
     theirs = TITLES[subject.paper]
-    if data.title == theirs:
-        lines[0] += f" The data are {theirs} ({data.how})."
-    elif data.how is not None:
-        lines[0] += f" The data are {data.phrase} ({data.how}); numbers of the paper for {theirs} stand beside ours."
-    else:
-        lines[0] += (
-            f" The data are {data.phrase}, which is not {theirs} nor another dataset that is known here, whatever its"
-            f" name says; numbers of the paper for {theirs} stand beside ours."
-        )
-    return lines
+    if data.is_known_as(theirs):
+        return [f"{lines[0]} The data are {data.phrase} ({data.how})."]
+    unknown = f"and not recognised as {theirs} or another known dataset, whatever the name"
+    what = f"({data.how})" if data.how else unknown
+    return [f"{lines[0]} The data are {data.phrase} {what}. The paper's numbers for {theirs} stand beside ours."]
 
 
 def _made_with(parts: Parts) -> str:

@@ -121,7 +121,7 @@ def settings_beside(of: str, facts: Facts) -> dict[str, Setting]:
     sizes = [f"{train:,} to train on, {test:,} to test on" for train, test in counts]
     recipe, network = _recipes(of, facts.learner), name_of(facts.learner)
     found: dict[str, tuple[str, str, bool]] = {
-        "data": (TITLES[of], facts.data.phrase, facts.data.title != TITLES[of]),
+        "data": (TITLES[of], facts.data.phrase, not facts.data.is_known_as(TITLES[of])),
         "size": (sizes[0], sizes[1], counts[0] != counts[1]),
         "network": (NETWORKS[of][0], network, not is_network_of(of, facts.learner)),
         "recipe": (*recipe, recipe[0] != recipe[1]),
@@ -170,7 +170,8 @@ def name_of(learner: Mapping[str, Any] | None) -> str:
 def is_network_of(of: str, learner: Mapping[str, Any] | None) -> bool:
     """Whether it is the built-in network of the paper's kind for this dataset, without options."""
     learner = learner or {}
-    return learner.get("architecture") == NETWORKS[of][1] and not learner.get("options")
+    is_own = not learner.keys() <= {"name", "architecture", "options", "recipe"}  # the user's, which may be called so
+    return learner.get("architecture") == NETWORKS[of][1] and not learner.get("options") and not is_own
 
 
 def recipe_of(learner: Mapping[str, Any] | None) -> dict[str, Any]:
