@@ -492,4 +492,4 @@ def test_help_is_named_that_there_is(
 def test_a_label_does_not_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
     table(["index", "label"], [[1, "two\nlines"], [2, "\x1b[31mred\u202e"]])
     lines = capsys.readouterr().out.splitlines()
-    assert lines == ["index      label", "    1  two lines", "    2   [31mred"]
+    assert lines == ["index      label", "    1  two lines", "    2  \ufffd[31mred\ufffd"]

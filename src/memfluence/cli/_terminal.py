@@ -292,9 +292,6 @@ class Commands(Mapping[str, Any]):
 
 # ---- results
 
-# Line breaks, escape sequences and overrides of the direction: a name must not move the cursor or turn a row around.
-OBEYED = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]+")
-
 
 def as_json(document: Any) -> None:
     """One JSON document on stdout; what cannot be estimated is null. Rows that come one by one are written so."""
@@ -359,7 +356,7 @@ def say_where(file: Path | None, what: str = "All of them are", *, hint: bool = 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Columns aligned with spaces, numbers to the right: readable, and easy to cut."""
-    cells = [[OBEYED.sub(" ", str(cell)) for cell in row] for row in rows]
+    cells = [[one_line(str(cell)) for cell in row] for row in rows]
     widths = [max([len(title), *(len(row[k]) for row in cells)]) for k, title in enumerate(header)]
     for row in [list(header), *cells]:
         print("  ".join(cell.rjust(width) for cell, width in zip(row, widths)).rstrip())
