@@ -7,7 +7,7 @@ import pytest
 
 from memfluence.engines import Note, PartWay, TrialDone, TrialFailed
 from memfluence.engines import progress as progress_module
-from memfluence.engines.progress import Progress, Share
+from memfluence.engines.progress import Progress, share_of
 
 
 class Told:
@@ -73,12 +73,12 @@ def test_share_of_long_work_with_the_time_left(monkeypatch: pytest.MonkeyPatch) 
     clock = [100.0]
     monkeypatch.setattr("memfluence.engines.progress.time.monotonic", lambda: clock[0])
     stream = io.StringIO()
-    with Share("explorer", stream) as shown:
+    with share_of("explorer", stream) as shown:
         for share in (0.1, 0.25, 0.5, 1.0):
             clock[0] += 12.0 if share in (0.25, 1.0) else 1.0
-            shown.update(share)
+            shown(share)
     assert stream.getvalue() == "explorer 25%, 39 s left\nexplorer 100%\n"
     quick = io.StringIO()
-    with Share("explorer", quick) as shown:
-        shown.update(1.0)
+    with share_of("explorer", quick) as shown:
+        shown(1.0)
     assert quick.getvalue() == ""

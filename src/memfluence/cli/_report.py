@@ -66,7 +66,7 @@ def serve(
 
 
 def _write(run: "Run", folder: Path, data: str | None, keep: float | None, title: str | None) -> Path:
-    from memfluence.engines.progress import Share
+    from memfluence.engines.progress import share_of
 
-    with Share("explorer") as shown:
-        return run.report(folder, dataset=data, keep=keep, title=title, progress=shown.update)
+    with share_of("explorer") as shown:
+        return run.report(folder, dataset=data, keep=keep, title=title, progress=shown)

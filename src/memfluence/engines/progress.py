@@ -2,8 +2,8 @@
 
 import sys
 import time
-from collections.abc import Callable
-from types import TracebackType
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from memfluence.engines.events import Event, Note, StoredElsewhere, TrialDone, TrialFailed, WorkerLost
@@ -12,6 +12,7 @@ from memfluence.records import PartWay
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress as Bar
 
 _SECONDS_BETWEEN_LINES = 10.0  # where there is no terminal to redraw
 _MOST_PARTS_SHOWN = 3
@@ -45,23 +46,15 @@ class Progress:
     """A bar on a terminal, a line every ten seconds elsewhere; always on stderr. `words` puts notes in other words."""
 
     def __init__(self, stream: TextIO | None = None, words: Callable[[str], str] = str) -> None:
-        from rich.console import Console
-
-        self._console, self._words = Console(file=stream or sys.stderr, highlight=False), words
-        self._bar: _Bar | None = None
-        self._failed = 0
-        self._accuracy = _RunningMean()
-        self._parts: dict[int, float] = {}  # how far each trial is that is part-way
-        self._head_starts: dict[int, float] = {}  # how far it was when it went on from a checkpoint
-        self._total = self._before = self._done = 0
-        self._started = self._last_line = time.monotonic()
+        self._console, self._words = _console(stream), words
+        self.start(total=0, done=0)
 
     def start(self, *, total: int, done: int) -> None:
         self._total, self._before, self._done, self._failed = total, done, done, 0
-        self._accuracy, self._parts, self._head_starts = _RunningMean(), {}, {}
-        self._started = self._last_line = time.monotonic()
-        if self._console.is_terminal and total > done:
-            self._bar = _Bar(self._console, total, done)
+        self._accuracies, self._sum_of_accuracies = 0, 0.0
+        self._parts: dict[int, float] = {}  # how far each trial is that is part-way
+        self._head_starts: dict[int, float] = {}  # how far it was when it went on from a checkpoint
+        self._meter = _Meter(self._console, total, done)
 
     def note(self, message: str) -> None:
         self._console.print(one_line(self._words(message)), markup=False, soft_wrap=True)
@@ -70,7 +63,8 @@ class Progress:
         if isinstance(event, TrialDone):
             self._done += 1
             self._parts.pop(event.trial, None)
-            self._accuracy.add(event.test_accuracy)
+            self._accuracies += 1
+            self._sum_of_accuracies += event.test_accuracy
         elif isinstance(event, PartWay):
             self._parts[event.trial] = event.fraction
             if event.start and event.trial not in self._head_starts:
@@ -89,19 +83,14 @@ class Progress:
         elif isinstance(event, WorkerLost):
             self._done -= event.unsaved
             self.note(event.reason)
-        if self._bar is not None:
-            self._bar.update(self._finished(), f"{self._partly()}{self._pace()}{self._tail()}")
-        elif time.monotonic() - self._last_line >= _SECONDS_BETWEEN_LINES:
-            self._last_line = time.monotonic()
-            self.note(f"{self._done}/{self._total} trials, {self._partly()}{self._pace()}{self._tail()}")
+        text = f"{self._done}/{self._total} trials, {self._partly()}{self._pace()}{self._tail()}"
+        self._meter.update(self._finished(), text)
 
     def stop(self) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-            self._bar = None
+        self._meter.stop()
 
     def _tail(self) -> str:
-        accuracy = f", test accuracy {self._accuracy.mean:.2%}" if self._accuracy.count else ""
+        accuracy = f", test accuracy {self._sum_of_accuracies / self._accuracies:.2%}" if self._accuracies else ""
         return accuracy + (f", {self._failed} failed" if self._failed else "")
 
     def _partly(self) -> str:
@@ -114,8 +103,8 @@ class Progress:
         return self._done + self._failed + sum(self._parts.values())
 
     def _pace(self) -> str:
-        """By what was trained since the start, parts of trials too."""
-        elapsed = time.monotonic() - self._started
+        """By what was trained since the start, parts of trials too: outcomes come in bursts of a group."""
+        elapsed = time.monotonic() - self._meter.started
         finished = self._finished()
         rate = (finished - self._before - sum(self._head_starts.values())) / elapsed if elapsed > 0 else 0.0
         if rate <= 0:
@@ -123,82 +112,55 @@ class Progress:
         pace = f"{rate:.3g} trials/s" if rate >= 0.1 else f"{duration(1 / rate)} a trial"
         return f"{pace}, {duration((self._total - finished) / rate)} left"
 
-    def __enter__(self) -> "Progress":
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+@contextmanager
+def share_of(what: str, stream: TextIO | None = None) -> Iterator[Callable[[float], None]]:
+    """Show how far one long piece of work is, and the time left; gives a function that is told the share."""
+    meter = _Meter(_console(stream), 1.0, 0.0)
+
+    def update(share: float) -> None:
+        elapsed = time.monotonic() - meter.started
+        left = f", {duration(elapsed * (1 - share) / share)} left" if 0 < share < 1 else ""
+        meter.update(share, f"{what} {share:.0%}{left}")
+
+    try:
+        yield update
+    finally:
+        meter.stop()
 
 
-class _Bar:
-    """Rich's bar with a pace of our own: outcomes come in bursts of a group, which its estimate takes for speed."""
+def _console(stream: TextIO | None) -> "Console":
+    from rich.console import Console
 
-    def __init__(self, console: "Console", total: int, done: int) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-        from rich.progress import Progress as RichProgress
+    return Console(file=stream or sys.stderr, highlight=False)
 
-        self._progress = RichProgress(
-            TextColumn("trials"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[tail]}"), console=console
-        )
-        self._task = self._progress.add_task("trials", total=total, completed=done, tail="starting")
-        self._progress.start()
 
-    def update(self, done: float, tail: str) -> None:
-        self._progress.update(self._task, completed=done, tail=tail)
+class _Meter:
+    """A bar with a text on a terminal, the text every ten seconds elsewhere."""
+
+    def __init__(self, console: "Console", total: float, done: float) -> None:
+        self._console = console
+        self.started = self._last_line = time.monotonic()
+        self._bar: Bar | None = None
+        if console.is_terminal and total > done:
+            from rich import progress
+
+            text = progress.TextColumn("{task.description}", markup=False)
+            self._bar = progress.Progress(progress.BarColumn(), text, console=console)
+            self._task = self._bar.add_task("starting", total=total, completed=int(done))
+            self._bar.start()
+
+    def update(self, done: float, text: str) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done, description=text)
+        elif time.monotonic() - self._last_line >= _SECONDS_BETWEEN_LINES:
+            self._last_line = time.monotonic()
+            self._console.print(text, markup=False, soft_wrap=True)
 
     def stop(self) -> None:
-        self._progress.stop()
-
-
-class Share:
-    """How far one long piece of work is, and the time left: a bar on a terminal, a line every ten seconds elsewhere."""
-
-    def __init__(self, what: str, stream: TextIO | None = None) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, TaskProgressColumn, TextColumn
-        from rich.progress import Progress as RichProgress
-
-        self._what, self._console = what, Console(file=stream or sys.stderr, highlight=False)
-        self._started = self._last_line = time.monotonic()
-        columns = (TextColumn(what), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[tail]}"))
-        self._bar = RichProgress(*columns, console=self._console, transient=True)
-        self._task = self._bar.add_task(what, total=1.0, tail="")
-
-    def update(self, share: float) -> None:
-        now = time.monotonic()
-        left = duration((now - self._started) * (1 - share) / share) if 0 < share < 1 else ""
-        tail = f", {left} left" if left else ""
-        if self._console.is_terminal:
-            self._bar.update(self._task, completed=share, tail=tail.removeprefix(", "))
-        elif now - self._last_line >= _SECONDS_BETWEEN_LINES:
-            self._last_line = now
-            self._console.print(f"{self._what} {share:.0%}{tail}", markup=False, soft_wrap=True)
-
-    def __enter__(self) -> "Share":
-        if self._console.is_terminal:
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._console.is_terminal:
+        if self._bar is not None:
             self._bar.stop()
-
-
-class _RunningMean:
-    def __init__(self) -> None:
-        self._sum, self.count = 0.0, 0
-
-    def add(self, value: float) -> None:
-        self._sum += value
-        self.count += 1
-
-    @property
-    def mean(self) -> float:
-        return self._sum / self.count if self.count else float("nan")
+            self._bar = None
 
 
 def duration(seconds: float) -> str:
