@@ -211,6 +211,11 @@ def test_what_is_said_of_one_test_example(world: World) -> None:
     with np.load(world.run.folder / "models.npz") as arrays:
         assert arrays["test_id"].tolist() == world.run.ids[1][[3, 1]].tolist()
         assert arrays["train_id"].tolist() == world.run.ids[0].tolist()
+    titles, first = (
+        line.split("  ") for line in say("datamodels", str(world.run.path), "--test", "3").splitlines()[1:3]
+    )
+    assert [cell.strip() for cell in titles if cell.strip()][:2] == ["test id", "test"]
+    assert next(cell.strip() for cell in first if cell.strip()) == str(id)
     (model,) = json.loads(say("datamodels", str(world.run.path), "--test", "3", "--json"))["models"]
     assert model["test_id"] == id
     if model["most_helpful"] is not None:

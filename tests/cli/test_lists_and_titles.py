@@ -1,4 +1,4 @@
-"""How much of a list is shown and drawn, and what a page is called: `pairs --top --images`, `report --title`."""
+"""How much of a list is shown and drawn, and what things are called: `pairs --top --images`, `--title`, class names."""
 
 from collections.abc import Callable
 from html import escape
@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 import memfluence as mf
 from memfluence.cli import main
-from memfluence.errors import RunMismatchError
+from memfluence.errors import InputError, RunMismatchError
 from report.explorer_files import document
 from report.tiny_run import N_TEST, N_TRAIN, make_run
 
@@ -104,3 +104,72 @@ def test_a_report_is_called_as_asked_or_by_names_that_mean_something(tmp_path: P
     assert title(runs[0].report(tmp_path / "out", title="Cats & dogs")) == "Cats & dogs"
     say("report", runs[0].path, "--title", "My cats", "--out", tmp_path / "site")
     assert title(tmp_path / "site" / "index.html") == "My cats"
+
+
+TRUTH = {"0": "newt", "1": "frog", "2": "toad"}
+LISTS = ("scores", "mislabels", "pairs", "duplicates", "profile", "attack", "c-score")
+
+
+def words_of(run: Path, command: str, say: Callable[..., str]) -> set[str]:
+    """The names, or the labels, in the columns of classes that a command prints."""
+    arguments = ["values", run, "--kind", "c-score"] if command == "c-score" else [command, run]
+    arguments += {
+        "profile": ["3"],
+        "pairs": ["--mem", "-1", "--infl", "-1"],
+        "duplicates": ["--mem", "-1", "--infl", "-1"],
+    }.get(command, [])
+    lines = [line.split() for line in say(*arguments).splitlines()]
+    start = next(k for k, line in enumerate(lines) if "label" in line and line[0] in ("index", "train"))
+    return {line[lines[start].index("label")] for line in lines[start + 1 :] if line[0].isdigit()}
+
+
+@pytest.fixture(scope="module")
+def amphibians(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Arrays with labels 0, 1, 2 in files with and without names of classes, and a run of each."""
+    folder, rng = tmp_path_factory.mktemp("amphibians"), np.random.default_rng(0)
+    y = np.arange(60) % 3
+    x = rng.normal(size=(60, 2)) + y[:, None]
+    arrays = {"x_train": x[:40], "y_train": y[:40], "x_test": x[40:], "y_test": y[40:]}
+    np.savez(folder / "bare.npz", **arrays)
+    np.savez(folder / "named.npz", **arrays, class_names=np.array(list(TRUTH.values())))
+    how: dict[str, Any] = {"learner": LogisticRegression(), "trials": 20, "record": ("prediction", "logit")}
+    for name in ("bare", "named"):
+        mf.run(f"npz:{folder / name}.npz", **how, out=folder / name, progress=False)
+    (folder / "names.txt").write_text("newt\nfrog\n toad \n\n")
+    (folder / "model.py").write_text(
+        "from sklearn.linear_model import LogisticRegression\nmodel = LogisticRegression()\n"
+    )
+    return folder
+
+
+@pytest.mark.parametrize("command", LISTS)
+def test_lists_call_classes_by_the_names_that_data_give(
+    amphibians: Path, command: str, say: Callable[..., str]
+) -> None:
+    assert words_of(amphibians / "bare", command, say) <= set(TRUTH)
+    assert words_of(amphibians / "named", command, say) <= set(TRUTH.values())
+    table = mf.open(amphibians / "named").memorization()
+    assert set(table["label"]) == {0, 1, 2}  # for programs they are what their owner wrote
+
+
+def test_classes_may_be_named_in_a_file(amphibians: Path, tmp_path: Path, say: Callable[..., str]) -> None:
+    """The run keeps the names; given again, or later, the last ones count."""
+    data, names = f"npz:{amphibians / 'bare.npz'}", ("--class-names", amphibians / "names.txt")
+    learner = ("--learner", f"{amphibians / 'model.py'}:model", "--engine", "local", "--quiet")
+    for first, second in ((names, ()), ((), names)):
+        out = tmp_path / str(len(first))
+        for number, more in enumerate((first, second)):
+            say("run", data, *learner, "--trials", 5 + number, "--out", out, *more)
+        run = mf.open(out)
+        assert run.class_names == run.dataset().class_names == tuple(TRUTH.values())
+        assert words_of(out, "scores", say) <= set(TRUTH.values())
+        assert document(run.report(tmp_path / "site"), "meta")["classes"] == list(TRUTH.values())
+    assert "label newt)" in say("profile", out, int(np.flatnonzero(run.label_codes[1] == 0)[0]))
+    given = mf.run(
+        data, learner=LogisticRegression(), trials=2, class_names=["a", "b", "c"], out=tmp_path / "g", progress=False
+    )
+    assert given.class_names == ("a", "b", "c")
+    with pytest.raises(InputError, match=r"2 class names for 3 classes; give one for each, .* labels \(0, 1, 2\)"):
+        mf.run(data, learner=LogisticRegression(), class_names=["a", "b"])
+    with pytest.raises(InputError, match=r"The file of class names .*none.txt cannot be read \(No such file"):
+        mf.run(data, learner=LogisticRegression(), class_names=tmp_path / "none.txt")

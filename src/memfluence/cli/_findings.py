@@ -100,7 +100,7 @@ def pairs(
     titles = {"train_index": "train", "test_index": "test", "label": "label", "influence": "influence"}
     titles |= {"stderr": "stderr", "memorization": "memorization"}
     more = {"q_value": "q", "influence_selecting": "selecting half"}
-    show(found.take(slice(top)), titles | {name: title for name, title in more.items() if name in columns})
+    show(opened, found.take(slice(top)), titles | {name: title for name, title in more.items() if name in columns})
     if len(found) > top or out:
         say_where(out, hint=True)
     say_where(images, "Their pictures are")
@@ -237,7 +237,7 @@ def mislabels(
         say("Predictions were not recorded, so no better label is suggested (run with --record prediction).")
     else:
         titles |= {"suggestion": "suggestion", "agreement": "agreement"}
-    show(listed, titles | {"accuracy_out": "right if held out", "accuracy_in": "right if kept", "score": "score"})
+    show(run, listed, titles | {"accuracy_out": "right if held out", "accuracy_in": "right if kept", "score": "score"})
     say_where(out)
     say_where(images, "Their pictures are")
 
@@ -269,7 +269,7 @@ def duplicates(
     if len(found):
         values = ("influence", "stderr", "lower", "memorization", "same_outcome")
         titles = {"train_index": "train", "test_index": "test", "train_label": "label"}
-        show(listed, titles | {name: name.replace("_", " ") for name in values})
+        show(run, listed, titles | {name: name.replace("_", " ") for name in values})
     say_where(out)
     say_where(images, "Their pictures are")
 
@@ -313,7 +313,7 @@ def attack(
     say("The most vulnerable training examples (detected: by the online attack at 1.0% false):")
     most = (-found.separation).argsort(kind="stable")[:10]  # NaN last
     names = ("index", "label", "separation", "stderr", "detected")
-    show(of_examples.take(most), {name: name for name in names})
+    show(run, of_examples.take(most), {name: name for name in names})
     say_where(out)
     say_where(figure, "The curve is")
 
@@ -338,7 +338,7 @@ def groups(
     most = (-found.accuracy.value).argsort(kind="stable")[:10]  # NaN last
     titles = {"group": "group", "size": "size", "test_accuracy_gain": "test accuracy gain"}
     titles |= {"test_accuracy_gain_stderr": "stderr", "memorization": "memorization", "stderr": "stderr"}
-    show(listed.take(most), titles)
+    show(run, listed.take(most), titles)
     if found.relative:
         say(
             "Every trial keeps as many groups, so another one is there for each that is left out: these are differences"

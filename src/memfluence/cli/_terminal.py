@@ -292,6 +292,8 @@ class Commands(Mapping[str, Any]):
 
 # ---- results
 
+LABELS = {"label", "train_label", "test_label", "suggestion"}  # columns of tables
+
 
 def as_json(document: Any) -> None:
     """One JSON document on stdout; what cannot be estimated is null. Rows that come one by one are written so."""
@@ -362,10 +364,11 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
         print("  ".join(cell.rjust(width) for cell, width in zip(row, widths)).rstrip())
 
 
-def show(found: "Table", titles: Mapping[str, str], digits: int = 3) -> None:
-    """Columns of a table by name, under their titles; what cannot be estimated is a dash.
+def show(run: "Run", found: "Table", titles: Mapping[str, str], digits: int = 3) -> None:
+    """Columns of a table about a run by name, under their titles; what cannot be estimated is a dash.
 
-    Ids, where they are not the positions, stand before the columns of positions that are shown.
+    Ids, where they are not the positions, stand before the columns of positions that are shown. Classes are called by
+    their names.
     """
     from memfluence.runs.table import ID_OF
 
@@ -375,12 +378,14 @@ def show(found: "Table", titles: Mapping[str, str], digits: int = 3) -> None:
         if id in found.columns and found[id].tolist() != found[name].tolist():
             shown[id] = "id" if title == "index" else f"{title} id"
         shown[name] = title
-    ids, columns = set(ID_OF.values()), {name: found[name].tolist() for name in shown}
-    cells = (
-        [number(x, digits) if isinstance(x, float) and name not in ids else x for x in column]
-        for name, column in columns.items()
-    )
-    table(list(shown.values()), zip(*cells))
+    names = dict(zip(run.classes.tolist(), run.class_names))
+
+    def cell(column: str, value: Any) -> Any:
+        if column in LABELS:
+            return names[value]
+        return number(value, digits) if isinstance(value, float) and column not in ID_OF.values() else value
+
+    table(list(shown.values()), zip(*([cell(name, one) for one in found[name].tolist()] for name in shown)))
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -53,7 +53,7 @@ def scores(
         means = {"accuracy_in": "right if kept", "accuracy_out": "right if held out"}
     names = ("index", "label", "memorization", "stderr")
     most = (-values).argsort(kind="stable")[:_SHOWN]  # NaN last
-    show(found.take(most), {name: name for name in names} | means)
+    show(run, found.take(most), {name: name for name in names} | means)
     say_where(out, hint=True)
 
 
@@ -92,7 +92,7 @@ def values(
     )
     who = ("group", "size") if grouped else ("index", "label")
     names = (*who, name, "stderr", *(title for title in found.columns if title.startswith("accuracy_out")))
-    show(found.take(shown), {title: title for title in names}, 5 if name == "value" else 3)
+    show(run, found.take(shown), {title: title for title in names}, 5 if name == "value" else 3)
     say_where(out, hint=True)
 
 
@@ -117,14 +117,15 @@ def profile(
     about = {"test_index": test, "test_id": id, "label": label, "trials": len(run.trials)}
     yield {**about, "clear": {**clear, "expected_by_chance": chance}, "train": found.rows()}
     known_as = "" if id == test else f"id {id}, "
+    called = run.class_names[run.label_codes[1][test]]
     say(
-        f"Test example {test} ({known_as}label {label}): 95% intervals leave out 0 for {clear['helpful']} helpful and"
+        f"Test example {test} ({known_as}label {called}): 95% intervals leave out 0 for {clear['helpful']} helpful and"
         f" {clear['harmful']} harmful training examples; by chance alone (permuted masks) it would be about"
         f" {chance['helpful']:.0f} and {chance['harmful']:.0f}."
     )
     sides = range(known) if known <= 2 * top else [*range(top), *range(known - top, known)]
     names = ("label", "influence", "stderr", "lower", "upper")
-    show(found.take(list(sides)), {"index": "train"} | {name: name for name in names})
+    show(run, found.take(list(sides)), {"index": "train"} | {name: name for name in names})
     say_where(out, hint=True)
 
 
@@ -165,10 +166,13 @@ def datamodels(
         f"Fitted to {found.trials} trials ({by}); correlations with the outcomes of"
         f" {found.trials_held_out} held-out trials:"
     )
-    columns = ("test_index", "correlation", "nonzero", "most_helpful")
-    rows = [[model[name] for name in columns] for model in models[: 2 * _SHOWN]]
-    header = ("test", "correlation", "nonzero", "most helpful")
-    table(header, [(one, number(sure), count, "" if best is None else best) for one, sure, count, best in rows])
+    titles = {"test_id": "test id", "test_index": "test", "correlation": "correlation", "nonzero": "nonzero"}
+    titles |= {"most_helpful_id": "most helpful id", "most_helpful": "most helpful"}
+    if all(model["test_id"] == model["test_index"] for model in models):
+        titles = {name: title for name, title in titles.items() if not name.endswith("_id")}
+    cells = [[model[name] for name in titles] for model in models[: 2 * _SHOWN]]
+    said = [["" if x is None else number(x) if isinstance(x, float) else x for x in row] for row in cells]
+    table(list(titles.values()), said)
 
 
 def judge(

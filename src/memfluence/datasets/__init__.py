@@ -1,6 +1,6 @@
 """Datasets: two splits with labels, by name (`load("digits")`), from files, or from arrays in memory."""
 
-from memfluence.datasets.dataset import Dataset, from_arrays
+from memfluence.datasets.dataset import Dataset, from_arrays, with_class_names
 from memfluence.datasets.ids import ids_of_one_kind
 from memfluence.datasets.images import LazyImages, features, one_input, picture_range, to_images
 from memfluence.datasets.labels import is_missing
@@ -20,4 +20,5 @@ __all__ = [
     "portable_name",
     "short_name",
     "to_images",
+    "with_class_names",
 ]

@@ -9,8 +9,9 @@ learners see them. Images that stay in their files say themselves what stands fo
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -185,6 +186,24 @@ def from_arrays(
         has_missing=has_missing,
         notes=tuple(notes),
     )
+
+
+def with_class_names(data: Dataset, names: Sequence[str] | str | Path) -> Dataset:
+    """The same data, their classes called so: texts in the sorted order of the labels, or a file of one a line."""
+    if isinstance(names, str | Path):
+        try:
+            names = Path(names).expanduser().read_text(encoding="utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is no text in UTF-8"
+            raise DatasetError(f"The file of class names {names} cannot be read ({why}).") from error
+        names = [name.strip() for name in names if name.strip()]
+    if len(names) != data.n_classes:
+        first = ", ".join(map(str, data.classes[:5])) + (", ..." if data.n_classes > 5 else "")
+        raise DatasetError(
+            f"{data.name}: {len(names)} class names for {data.n_classes} classes; give one for each, in the order of"
+            f" the labels ({first})."
+        )
+    return replace(data, class_names=tuple(map(str, names)))
 
 
 def _is_eight_bits(x: Any) -> bool:

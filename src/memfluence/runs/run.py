@@ -10,7 +10,7 @@ import numpy as np
 
 import memfluence
 from memfluence import findings
-from memfluence.datasets import Dataset
+from memfluence.datasets import Dataset, with_class_names
 from memfluence.errors import InputError, MemfluenceError, MemfluenceWarning
 from memfluence.estimators import (
     ClassBlock,
@@ -137,6 +137,11 @@ class Run:
         """The labels as their owner wrote them, each once."""
         return np.asarray(self.info.dataset["classes"])
 
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The classes as people call them, in the order of `classes`."""
+        return tuple(self.info.dataset["class_names"])
+
     @cached_property
     def label_codes(self) -> tuple[np.ndarray, np.ndarray]:
         """Positions in the run's classes, of the training and of the test labels."""
@@ -170,7 +175,9 @@ class Run:
         if self._dataset is None or spec is not None:
             from memfluence.training.again import load_again  # learners come with it, and scores need none
 
-            self._dataset = load_again(self.store, spec)
+            found = load_again(self.store, spec)
+            known = self.class_names != tuple(map(str, self.info.dataset["classes"]))
+            self._dataset = with_class_names(found, self.class_names) if known else found
         return self._dataset
 
     def status(self) -> dict[str, Any]:

@@ -92,6 +92,8 @@ class TrialStore:
     ) -> "TrialStore":
         """A new run at `path`, or the equal run that is there, grown to `info.trials` if it had fewer.
 
+        It takes the names of classes that it is given last.
+
         Refuses, without writing anything, a path that holds something else or a run that differs. A run that has
         neither trials nor checkpoints yet has nothing to lose and becomes the one that is asked for; not a remote one,
         whose listing may be late. `up_to_date` gives an older description of the learner as this version writes it.
@@ -126,8 +128,12 @@ class TrialStore:
             )
         if not place.is_file(store.examples.path):  # its name is that of its content: what was lost is the same again
             write_examples(directory, y_train, y_test, train_ids, test_ids, groups)
-        if info.trials > store.info.trials:
-            store.info = replace(store.info, trials=info.trials)
+        data, names = store.info.dataset, info.dataset["class_names"]
+        if names == list(map(str, info.dataset["classes"])):  # nobody called them anything
+            names = data["class_names"]
+        if info.trials > store.info.trials or names != data["class_names"]:
+            dataset, trials = {**data, "class_names": names}, max(info.trials, store.info.trials)
+            store.info = replace(store.info, dataset=dataset, trials=trials)
             write_run_file(directory, store.info, replace_existing=True)
         return store
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from memfluence import designs, engines, learners
-from memfluence.datasets import Dataset, as_dataset, portable_name
+from memfluence.datasets import Dataset, as_dataset, portable_name, with_class_names
 from memfluence.engines.progress import Progress, ProgressListener, Silent
 from memfluence.errors import (
     DeadlineReached,
@@ -139,6 +139,8 @@ def prepare(options: RunOptions, *, known_by: int | None = None) -> Campaign:
     )
     shard = None if options.shard is None else parse_shard(options.shard)
     data = as_dataset(options.dataset)
+    if options.class_names is not None:
+        data = with_class_names(data, options.class_names)
     learner = learners.resolve(options.learner, options.settings)
     groups = None
     if options.groups is not None:

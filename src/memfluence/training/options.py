@@ -9,7 +9,7 @@ import inspect
 import operator
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import wraps
 from pathlib import Path
@@ -87,6 +87,12 @@ class TrialOptions:
             "help": "digits, longtail, csv:FILE, npz:FILE, mnist:DIR, cifar10:DIR, cifar100:DIR, folder:DIR,"
             " imagenet:DIR or hf:NAME."
         },
+    )
+    class_names: Sequence[str] | str | Path | None = option(
+        None,
+        "What the classes are called: a file of one name a line, in the sorted order of the labels.",
+        metavar="FILE",
+        shown="as the data say",
     )
     learner: Any = option(
         "mlp",
