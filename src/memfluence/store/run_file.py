@@ -193,6 +193,12 @@ class RunInfo:
         """Whether the plan keeps whole groups of examples."""
         return "groups" in ((self.plan or {}).get("options") or {})
 
+    def with_names_of(self, other: "RunInfo") -> "RunInfo":
+        """The same with the names of classes that the other has, if it calls them anything but their labels."""
+        names = other.dataset["class_names"]
+        own = names == list(map(str, other.dataset["classes"]))
+        return self if own else replace(self, dataset={**self.dataset, "class_names": names})
+
     @property
     def identity(self) -> dict[str, str]:
         """The run's identity: format, data, plan and learner. Every segment of the run has it in its metadata."""

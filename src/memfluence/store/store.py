@@ -90,9 +90,7 @@ class TrialStore:
         groups: tuple[np.ndarray, Sequence[str]] | None = None,
         up_to_date: UpToDate | None = None,
     ) -> "TrialStore":
-        """A new run at `path`, or the equal run that is there, grown to `info.trials` if it had fewer.
-
-        It takes the names of classes that it is given last.
+        """A new run at `path`, or the equal run that is there, grown to `info.trials`, its classes named as in `info`.
 
         Refuses, without writing anything, a path that holds something else or a run that differs. A run that has
         neither trials nor checkpoints yet has nothing to lose and becomes the one that is asked for; not a remote one,
@@ -128,12 +126,10 @@ class TrialStore:
             )
         if not place.is_file(store.examples.path):  # its name is that of its content: what was lost is the same again
             write_examples(directory, y_train, y_test, train_ids, test_ids, groups)
-        data, names = store.info.dataset, info.dataset["class_names"]
-        if names == list(map(str, info.dataset["classes"])):  # nobody called them anything
-            names = data["class_names"]
-        if info.trials > store.info.trials or names != data["class_names"]:
-            dataset, trials = {**data, "class_names": names}, max(info.trials, store.info.trials)
-            store.info = replace(store.info, dataset=dataset, trials=trials)
+        known = store.info.with_names_of(info)
+        known = replace(known, trials=max(info.trials, known.trials))
+        if known != store.info:
+            store.info = known
             write_run_file(directory, store.info, replace_existing=True)
         return store
 
