@@ -199,11 +199,12 @@ class PlanOptions(MachineOptions, TrialOptions):
     """All that `plan` takes."""
 
     pilot: bool = option(True, "Train a few models to learn how long one takes.", text=bool, flag="--pilot/--no-pilot")
-    pilot_epochs: int | None = option(
+    pilot_seconds: float | None = option(
         None,
-        "Of a network that takes hours: train the pilot for so many epochs and for twice as many, and reckon on.",
-        text=int,
-        shown="those of its recipe",
+        "Stop the pilot of a network after so much training, and reckon on from how far it is.",
+        text=float,
+        metavar="SECONDS",
+        shown="a whole trial",
     )
     price: float | None = option(
         None, "Of an hour of a worker (of a GPU, say), in any currency: what all trials cost.", text=float

@@ -1,7 +1,7 @@
 """`plan`: how long, how much disk and memory, and how sure the scores will be, before the trials are run.
 
-Sizes follow from the data; time comes from a pilot, one group of trials that is timed and thrown away. A network's
-pilot may be of fewer epochs: from models of e and of 2 e epochs, what an epoch takes and what a trial takes once.
+Sizes follow from the data; time comes from a pilot, one group of trials that is timed and thrown away. The pilot of a
+network that takes hours may be stopped early: how far it came between its first report and its last is reckoned on.
 """
 
 import math
@@ -13,8 +13,8 @@ from typing import Any
 from memfluence.datasets import LazyImages
 from memfluence.engines import groups_of, one_thread
 from memfluence.errors import InputError, LearnerError
-from memfluence.learners.network import Network
-from memfluence.records import EXTRA_COLUMNS, Failure
+from memfluence.learners import Resumable
+from memfluence.records import EXTRA_COLUMNS, Failure, PartWay
 from memfluence.store import RunInfo
 from memfluence.store.parquet import packed_width
 from memfluence.training.campaign import Campaign, prepare
@@ -29,13 +29,14 @@ _PILOT_SECONDS = 5.0  # one-by-one learners are timed over a few trials
 def plan(options: PlanOptions) -> dict[str, Any]:
     """What a run with these options will take, as a JSON-able dict. Nothing is written."""
     campaign = prepare(run_options(options))
-    if options.price is not None and not 0 <= options.price < math.inf:
-        raise InputError(f"The `price` parameter must be a number >= 0. Got {options.price!r} instead.")
+    for name in ("price", "pilot_seconds"):
+        if (value := getattr(options, name)) is not None and not 0 <= value < math.inf:
+            raise InputError(f"The `{name}` parameter must be a number >= 0. Got {value!r} instead.")
     workers = options.workers or 1
     info = campaign.info
     bits = 2 * packed_width(info.n_train) + packed_width(info.n_test)
     extras = sum(_bytes(column, info) for column in {name for kind in info.record for name in EXTRA_COLUMNS[kind]})
-    seconds = _reckoned(campaign, options.pilot_epochs) if options.pilot else None
+    seconds = _reckoned(campaign, options.pilot_seconds) if options.pilot else None
     hours = None if seconds is None else seconds * info.trials / 3600
     in_files = [x for x in (campaign.dataset.x_train, campaign.dataset.x_test) if isinstance(x, LazyImages)]
     return {
@@ -73,29 +74,30 @@ def _largest_stderr(info: RunInfo, keep: float | None) -> float:
     return math.sqrt(0.25 / (fraction * per_kind) + 0.25 / ((1 - fraction) * per_kind))
 
 
-def _reckoned(campaign: Campaign, epochs: int | None) -> float:
-    """Seconds per trial, from a pilot of all epochs or from two of `epochs` and of twice as many."""
-    if epochs is None:
+class _Enough(KeyboardInterrupt):
+    """Stops a pilot that has trained long enough: as engines stop learners."""
+
+
+def _reckoned(campaign: Campaign, enough: float | None) -> float:
+    """Seconds per trial; of a pilot that is stopped after `enough` seconds of training, what all of it would take.
+
+    What comes before the first report (compiling, reading pictures into memory) and the evaluation at the end, which is
+    another pass over the examples, are left out. A learner that does not report goes on to its end.
+    """
+    marks: list[tuple[float, float]] = []  # time, and how far the trial is
+
+    def report(part: PartWay) -> None:
+        marks.append((time.monotonic(), part.fraction))
+        if enough is not None and len(marks) > 1 and marks[-1][0] - marks[0][0] >= enough:
+            raise _Enough
+
+    if enough is None or not isinstance(campaign.learner, Resumable):
         return _pilot(campaign)
-    learner = campaign.learner
-    if not isinstance(learner, Network):
-        raise InputError(
-            f"Only a built-in network can have a pilot of fewer epochs; leave out `pilot_epochs` for {learner.name}."
-        )
-    recipe = learner.recipe
-    if not 2 <= 2 * epochs <= recipe.epochs:
-        raise InputError(
-            f"The `pilot_epochs` parameter must be an integer in [1, {recipe.epochs // 2}], half of the recipe's"
-            f" {recipe.epochs} epochs. Got {epochs!r} instead."
-        )
-
-    def of(some: int) -> float:
-        early = tuple(epoch for epoch in recipe.milestones if epoch < some)
-        shorter = replace(learner, recipe=replace(recipe, epochs=some, milestones=early))
-        return _pilot(replace(campaign, learner=shorter))
-
-    few, twice = of(epochs), of(2 * epochs)
-    return few + (twice - few) / epochs * (recipe.epochs - epochs)
+    try:
+        return _pilot(replace(campaign, learner=campaign.learner.resuming(None, report)))
+    except _Enough:
+        (began, first), (ended, last) = marks[0], marks[-1]
+        return (ended - began) / (last - first)
 
 
 def _pilot(campaign: Campaign) -> float:

@@ -38,7 +38,7 @@ def reproduce(
         " network) and architectures (consistency with it); the numbers are repeats of removal and utility, linear"
         " models of last-layer, trials of second.",
     ] = None,
-    trials: Annotated[int | None, "How many to begin with.  [default: by the time]"] = None,
+    trials: Annotated[int | None, "How many to begin with.  [default: by the time; imagenet 2000]"] = None,
     mem: float = 0.25,
     infl: float = 0.15,
     learner: Annotated[Any, "Another one than the usual."] = None,
