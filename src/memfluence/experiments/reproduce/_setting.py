@@ -228,7 +228,7 @@ def what_was_tested(
             each += f", all of ours {results['histogram'].numbers['pairs']:,}"
         found |= {"trials": f"{each}; part consistency", "halves": "see trials"}
     if "architectures" in results and other is not None:
-        line = results["architectures"].numbers["lines"][1]
+        ours, line = results["architectures"].numbers["lines"]
         words = [
             word
             for word, differs in (
@@ -238,21 +238,18 @@ def what_was_tested(
             if differs
         ]
         together = " (of another recipe, too)" if len(words) > 1 else ""
-        did = _exchanged(name_of(other), line, results["architectures"].numbers["trials_each"], together)
+        accuracies = " beside ".join(f"{one['test_accuracy']['mean']:.1%}" for one in (line, ours))
+        memorized, pairs_ = (
+            " beside ".join(f"{line[kind][0][side]['mean']:,.0f}" for side in ("second", "first"))
+            for kind in ("memorization", "same_class")
+        )
+        did = (
+            f"{name_of(other)} in {Path(line['run']).name}{together} has a test accuracy of {accuracies} and, from"
+            f" {results['architectures'].numbers['trials_each']:,} trials of each, {memorized} memorized and {pairs_}"
+            " pairs; part architectures"
+        )
         found |= dict(zip(words, (did, "together with the network, see there")))
     return found
-
-
-def _exchanged(name: str, line: Mapping[str, Any], each: int, together: str) -> str:
-    memorized, pairs = (
-        " beside ".join(f"{line[kind][0][side]['mean']:,.0f}" for side in ("second", "first"))
-        for kind in ("memorization", "same_class")
-    )
-    return (
-        f"{name} in {Path(line['run']).name}{together} has a test accuracy of"
-        f" {line['test_accuracy']['mean']:.1%} and, from {each:,} trials of each, {memorized} memorized and"
-        f" {pairs} pairs; part architectures"
-    )
 
 
 def _network(learner: Mapping[str, Any] | None) -> Any:
