@@ -54,6 +54,13 @@ def test_the_area_is_the_share_of_pairs_won(seed: int) -> None:
         assert curve[max(at - 1, 0)] - 1e-12 <= right <= curve[at] + 1e-12
 
 
+def test_ideal_memorization_tells_apart_by_chance_alone() -> None:
+    """Of ten useful examples one is right without being seen; of the flipped ones none is."""
+    memorized = np.array([1.0] * 9 + [0.0] + [1.0] * 7)
+    area, _ = _flips.receiver(np.arange(17) < 10, np.arange(17) >= 10, memorized)
+    assert area == pytest.approx(0.5 + 0.1 / 2)
+
+
 def test_an_area_needs_both_sides() -> None:
     nobody, somebody = np.zeros(3, dtype=bool), np.ones(3, dtype=bool)
     for sides in ((nobody, somebody), (somebody, nobody)):

@@ -11,7 +11,8 @@ What is measured, in several worlds for each share of flipped labels:
   useless example has a higher score than a useful one, ties counted half (Mann and Whitney's U): 0.5 is a guess.
   Scores are turned so that common sense expects more than 0.5. `alone` is the area among those examples, right or
   flipped, that are the only ones of their subpopulation: nothing in the training set speaks for or against their
-  labels, so whatever score is computed from it, 0.5 is to be expected;
+  labels, so whatever score is computed from it, 0.5 is to be expected. Where models are right on all that they keep,
+  never on a flipped example that they do not, and by chance on a useful one, memorization has 0.5 + chance / 2;
 - the accuracy that is lost when a share of the most memorized examples is dropped, beside as many random ones, and
   beside the flipped ones alone, which nobody could know.
 
