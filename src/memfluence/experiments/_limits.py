@@ -112,12 +112,13 @@ def limits(campaign: Campaign, runs: Mapping[str, Run]) -> dict[str, Any]:
         kind: [(settings, accuracies(runs[name])) for name, settings in stores.items() if name in runs]
         for kind, stores in _settings(campaign).items()
     }
-    for arm in ("memorized", "random") if "drop" in runs else ():
+    if "drop" in runs:
         plan = dropping(campaign, data, runs["estimate"].estimate_memorization().value)
-        found[arm] = [
-            ({"share": share, "what": arm}, accuracies(runs["drop"], plan.rows(arm=arm, share=share)))
-            for share in campaign.drops
-        ]
+        for arm in ("memorized", "random"):
+            found[arm] = [
+                ({"share": share, "what": arm}, accuracies(runs["drop"], plan.rows(arm=arm, share=share)))
+                for share in campaign.drops
+            ]
     stopped = found["early_stopping"]
     against = {kind: stopped[-1][1] if kind == "early_stopping" and stopped else whole for kind in KINDS}
     entries = {
@@ -287,11 +288,8 @@ def report_limits(numbers: Mapping[str, Any]) -> list[str]:
     header += ["r over classes"]
     rows = []
     for one in typical:
-        parts = [
-            one,
-            *one["by_size"],
-            *(part for part in one["by_class"] if part["class"] in [end["class"] for end in ends]),
-        ]
+        of = {part["class"]: part for part in one["by_class"]}
+        parts = [one, *one["by_size"], *(of[end["class"]] for end in ends)]
         lost = [points(part["lost"], digits=1) for part in parts]
         rows.append([f"{KINDS[one['kind']][0]} ({one['strength']})", *lost, decimal(correlation(*_by_class(one)), 2)])
     return [

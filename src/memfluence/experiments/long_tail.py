@@ -128,7 +128,7 @@ def plan(
     worlds += [
         replace(base, varied="flip", flip=flip, seed=seed + number)
         for flip in (sorted({0.0, *flips}) if flips else ())
-        for number in range(flip_worlds)
+        for number in range(0 if flip else 1, flip_worlds)  # the base world is the first without flips
     ]
     return Campaign(
         tuple(worlds),
@@ -152,13 +152,13 @@ def conduct(name: str, runs: list[Run], out: Path, training: Training, **options
         raise InputError(f"The experiment {name} makes its own data; give no run and no dataset.")
     campaign, given, settings = plan(**options), training.learner or "mlp", dict(training.settings or {})
     learner, found = resolve(given, settings), {}
-    explicit: dict[str, Any] = {"design": "explicit", "seed": campaign.seed}
     for number, world in enumerate(campaign.worlds, start=1):
         training.note(f"world {number} of {len(campaign.worlds)}: {world.dataset}")
         data, where = as_dataset(world.dataset), out / world.name
+        explicit: dict[str, Any] = {"design": "explicit", "seed": world.seed}
         record = ("margin", "prediction") if world.flip and campaign.margins else ("prediction",) if world.flip else ()
         estimate = training.run(
-            where / "estimate", data, learner, trials=campaign.trials, seed=campaign.seed, record=record
+            where / "estimate", data, learner, trials=campaign.trials, seed=world.seed, record=record
         )
         stores = found[world.name] = {"estimate": estimate}
         if world.varied != "flip":
@@ -181,7 +181,7 @@ def summarize(campaign: Campaign, worlds: Mapping[str, Mapping[str, Run]]) -> Re
     flipped: dict[float, list[Mapping[str, Run]]] = {}
     for world in campaign.worlds:
         if world.varied == "flip":
-            flipped.setdefault(world.flip, []).append(worlds[world.name])
+            flipped.setdefault(world.flip, [] if world.flip else [runs]).append(worlds[world.name])
     numbers = {
         "worlds": found,
         **limits(campaign, runs),
