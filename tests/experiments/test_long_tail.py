@@ -181,7 +181,10 @@ def test_what_is_lost_by_size_and_by_class_is_counted_in_the_trials(tmp_path: Pa
     for one in typical.values():  # classes are all of the test data
         whole = [part["lost"]["mean"] * (data.y_test == code).mean() for code, part in enumerate(one["by_class"])]
         assert sum(whole) == pytest.approx(one["lost"]["mean"])
-    assert "| pruning (" in "\n".join(long_tail.report(result, "digits"))
+    (row,) = (line for line in long_tail.report(result, "digits") if line.startswith("| pruning ("))
+    counts = np.bincount(data.y_train, minlength=10)
+    for cell, code in zip(row.split(" | ")[-3:-1], (counts.argmin(), counts.argmax())):
+        assert cell.startswith(f"{100 * typical['pruning']['by_class'][code]['lost']['mean']:.1f} ± ")
     assert any(line.startswith("pruning (") for line in long_tail.say(result).lines)
 
 
