@@ -199,7 +199,7 @@ def test_figures_and_words(flipped: tuple[Path, mf.experiments.Result]) -> None:
     assert any(line.startswith("20% of the labels flipped: area") for line in long_tail.say(result).lines)
     report = "\n".join(long_tail.report(result, "digits"))
     assert "| memorization | 0." in report
-    assert "| 20% | 20%, the flipped | 100 | 0 | -" in report
+    assert "| 20% | 20%, the flipped | 100 ± 0 | 0 ± 0 | -" in report
 
 
 def test_worlds_without_flips_have_one_figure(tmp_path: Path) -> None:

@@ -245,7 +245,7 @@ def draw_lost(axes: "Axes", found: Sequence[Mapping[str, Any]], part: str) -> No
 
 
 def _area(found: Mapping[str, Any]) -> str:
-    mean, error = decimal(found["mean"], 2), decimal(found["stderr"], 2)
+    mean, error = decimal(found["mean"]), decimal(found["stderr"])
     return mean if "-" in (mean, error) else f"{mean} ± {error}"
 
 
@@ -304,7 +304,7 @@ def _costs(dropped: Sequence[Mapping[str, Any]], share: float) -> list[list[str]
         some = [one for one in dropped if one["what"] == what]
         if some:
             one = min(some, key=lambda each: abs(each["share"] - share))
-            gone = [decimal(100 * one[f"{name}_gone"]["mean"], 0) for name in ("useless", "useful")]
+            gone = [points(one[f"{name}_gone"], digits=0) for name in ("useless", "useful")]
             lost = [points(one[f"lost_{part}"], digits=1) for part in ("test", "test_once", "test_often")]
             rows.append([f"{one['share']:.0%}, {words}", *gone, *lost])
     return rows

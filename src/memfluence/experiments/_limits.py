@@ -243,9 +243,10 @@ def draw_classes(axes: "Axes", typical: Sequence[Mapping[str, Any]]) -> None:
         axes.errorbar(
             at, mean, error, color=colour, marker=marker, markersize=3.5, linewidth=0.5, linestyle="none", label=label
         )
-        if len(at) > 1 and np.ptp(at):
-            slope, start = np.polyfit(at, mean, 1)
-            ends = np.array([at.min(), at.max()])
+        known = ~np.isnan(at + mean)
+        if known.any() and np.ptp(at[known]):
+            slope, start = np.polyfit(at[known], mean[known], 1)
+            ends = np.array([at[known].min(), at[known].max()])
             axes.plot(ends, start + slope * ends, color=colour, linewidth=0.8)
     axes.axhline(0, color=SOFT, linewidth=0.5)
     axes.set_ylim(top=1.7 * axes.get_ylim()[1])  # room for the legend
@@ -256,14 +257,16 @@ def draw_classes(axes: "Axes", typical: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _by_class(one: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Of each class the test data that was seen once, and what is lost, in percent."""
-    at = [100 * part["seen_once"] for part in one["by_class"]]
-    return np.array(at), np.array([100 * part["lost"]["mean"] for part in one["by_class"]])
+    """Of each class the test data that was seen once, and what is lost, in percent; NaN where it has no test data."""
+    found = [(part["seen_once"], part["lost"]["mean"]) for part in one["by_class"]]
+    at, lost = 100 * np.array(found, dtype=np.float64).T  # null is NaN
+    return at, lost
 
 
 def correlation(one: np.ndarray, other: np.ndarray) -> float:
-    """Pearson's; NaN where one of them does not vary."""
-    return float(np.corrcoef(one, other)[0, 1]) if np.ptp(one) and np.ptp(other) else float("nan")
+    """Pearson's, of what is known; NaN where one of them does not vary."""
+    one, other = np.stack([one, other])[:, ~np.isnan(one + other)]
+    return float(np.corrcoef(one, other)[0, 1]) if len(one) and np.ptp(one) and np.ptp(other) else float("nan")
 
 
 def say_limits(numbers: Mapping[str, Any]) -> list[str]:

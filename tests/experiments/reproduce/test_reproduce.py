@@ -74,6 +74,8 @@ def test_the_theory_has_its_own_data(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert f"(reproduction/{name}.png)" in text
         assert (tmp_path / "out" / "reproduction" / f"{name}.png").stat().st_size < 150_000
     assert "| memorization | 0." in text
+    assert small(tmp_path / "out", only="long-tail", train=False) == found  # from what is kept
+    assert (tmp_path / "out" / "reproduction.md").read_text() == text
     kept = tmp_path / "out" / "long-tail" / "long-tail.json"
     older = json.loads(kept.read_text())
     for name in ("clipping", "typical", "flips"):  # as results were before there was clipping
