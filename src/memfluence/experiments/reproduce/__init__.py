@@ -27,7 +27,7 @@ def reproduce(
     data: Annotated[str | None, "Directory of the dataset's files, or FILE.npz."] = None,
     *,
     budget: Annotated[
-        str | None, "Time of this call: 90s, 30m, 2h; 0: no training.  [default: 30m; digits 14m, imagenet 24h]"
+        str | None, "Time of this call: 90s, 30m, 2h; 0: no training.  [default: 30m; imagenet 24h]"
     ] = None,
     out: Annotated[str | Path | None, "Where everything goes.  [default: runs/reproduce-DATASET]"] = None,
     run: Annotated["str | Path | Run | None", "Trials that are there already."] = None,

@@ -53,7 +53,6 @@ SUBJECTS = {
         "mlp",
         {"hidden": "32"},
         trials=2000,  # enough for halves that agree (docs/experiments.md)
-        budget="14m",
         chosen={"loo": {"repeats": 500}, "long-tail": {"trials": 200, "repeats": 10}},
     ),
     "mnist": Subject("mnist", "mnist", "mlp@mnist", "inception@mnist-fast"),
