@@ -9,6 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import memfluence as mf
 from engines.commands import DATA, in_this_process, memfluence
@@ -147,3 +150,30 @@ def test_a_function_that_changes_the_directory(tmp_path: Path, monkeypatch: pyte
     assert Path.cwd() == tmp_path
     assert run.status()["trials"] == 6
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "says"),
+    [
+        (  # so long that the run's identity has a digest alone
+            make_pipeline(StandardScaler(), LogisticRegression(C=1)),
+            make_pipeline(StandardScaler(with_mean=False), LogisticRegression(C=3, max_iter=7)),
+            "the learner (Pipeline(steps=[('standardscaler', StandardScaler()), ('logisticregression',"
+            " LogisticRegression(C=1))]) there, Pipeline(steps=[('standardscaler', StandardScaler(with_mean=False)),"
+            " ('logisticregression', LogisticRegression(C=3, max_iter=7))]) asked)",
+        ),
+        (
+            LogisticRegression(C=1),
+            LogisticRegression(C=2, class_weight=dict.fromkeys(range(10), 1.5)),
+            "parameters.C (1 there, 2 asked); the learner's estimator.parameters.class_weight (None there, {'dict':"
+            f" {[[k, '1.5'] for k in range(10)]}}} asked)",
+        ),
+        ("mlp", LogisticRegression(), "the learner (mlp there, LogisticRegression asked)"),
+    ],
+)
+def test_what_differs_between_two_learners_is_shown_whole(tmp_path: Path, first: Any, second: Any, says: str) -> None:
+    data, how = "longtail?n_train=30&n_test=10&n_classes=2", {"trials": 1, "out": tmp_path, "progress": False}
+    mf.run(data, learner=first, **how)
+    with pytest.raises(mf.errors.RunMismatchError) as caught:
+        mf.run(data, learner=second, **how)
+    assert says in str(caught.value)

@@ -61,6 +61,15 @@ class EstimatorLearner:
     def name(self) -> str:
         return type(self.estimator).__name__
 
+    @property
+    def text(self) -> str:
+        """The estimator on one line, as scikit-learn writes it: with the parameters that are not its defaults."""
+        try:
+            text = self.estimator.__repr__(N_CHAR_MAX=1_000_000)  # unless told so it leaves out the middle
+        except Exception:  # another class's, which may hold an address, or which raises what it likes
+            return ""
+        return " ".join(str(text).split())
+
     def describe(self) -> dict[str, Any]:
         """The class and its parameters without the random states, which every trial sets itself."""
         estimator = _unfitted(self.estimator)

@@ -107,6 +107,10 @@ class SourcedLearner:
     def name(self) -> str:
         return self.attribute.rpartition(".")[2]
 
+    @property
+    def text(self) -> str:
+        return str(getattr(self.learner, "text", ""))
+
     def describe(self) -> dict[str, Any]:
         origin = {"name": self.name, "attribute": self.attribute, "source_sha256": self.sha256}
         return self.learner.describe() | origin

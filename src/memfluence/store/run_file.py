@@ -45,7 +45,7 @@ def _check(value: Any, levels: int) -> None:
 
 
 _NEEDED = {"dataset", "learner", "plan", "kinds", "trials", "record", "columns"}
-_KNOWN = _NEEDED | {"group_size", "repeats", "versions", "format"}
+_KNOWN = _NEEDED | {"group_size", "repeats", "versions", "format", "learner_text"}
 _EXAMPLES = re.compile(r"examples-[0-9a-f]{32}\.parquet")
 _ARMS = ("both", "in", "out", "neither")
 
@@ -62,6 +62,8 @@ def check_run(raw: Any) -> None:
     _require(learner is None or isinstance(learner, dict), "learner", "be an object or null", learner)
     name = (learner or {}).get("name", "")
     _require(isinstance(name, str), "learner's name", "be a text", name)
+    text = raw.get("learner_text", "")
+    _require(isinstance(text, str), "learner_text", "be a text", text)
     if raw["plan"] is not None:
         _check_plan(raw["plan"], raw["dataset"]["n_train"])
     kinds = raw["kinds"]
@@ -155,6 +157,7 @@ def _require(is_right: bool, name: str, what: str, value: Any) -> None:
 FORMAT = 1
 RUN_FILE = "run.json"
 UpToDate = Callable[[Mapping[str, Any]], Mapping[str, Any]]  # an older description of a learner -> the same today
+_SHOWN = 2000  # letters of a value that differs: all of it, unless it is no value that a person wrote
 _LARGEST = 64 * 2**20  # bytes: room for a million names of classes
 
 
@@ -173,6 +176,7 @@ class RunInfo:
     columns: tuple[str, ...] = ()  # of the segments
     versions: Mapping[str, str] = field(default_factory=dict)  # of libraries, when the run was made; see also segments
     format: int = FORMAT
+    learner_text: str = ""  # for people: an estimator with its parameters, of which `learner` may have a digest alone
 
     @property
     def n_train(self) -> int:
@@ -231,7 +235,8 @@ def info_from_json(raw: Mapping[str, Any]) -> RunInfo:
 
 def write_run_file(directory: Location, info: RunInfo, *, replace_existing: bool) -> bool:
     """Publish run.json; False if another process created it first."""
-    content = json.dumps(asdict(info), indent=2, ensure_ascii=False) + "\n"
+    document = {name: value for name, value in asdict(info).items() if name != "learner_text" or value}
+    content = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
     return place_of(directory).publish(directory / RUN_FILE, content.encode(), replace=replace_existing)
 
 
@@ -339,9 +344,14 @@ def differences(stored: RunInfo, asked: RunInfo, up_to_date: UpToDate | None = N
                 found.append(f"the {title} ({'imported trials' if there is None else 'known'} there)")
             continue
         leaves = _leaves(there, now)
-        found += [f"the {title}'s {name} ({old} there, {new} asked)" for name, old, new in leaves[:3]]
-        if len(leaves) > 3:
-            found.append(f"{len(leaves) - 3} more of the {title}")
+        hidden = len(leaves) > 3 or any(name.endswith(".digest") for name, _, _ in leaves)
+        texts = [stored.learner_text, asked.learner_text]
+        if title == "learner" and hidden and not all(texts):
+            texts = [str(one.get("name", "")) for one in (there, now)]
+        if title == "learner" and hidden and texts[0] != texts[1]:
+            found.append(f"the learner ({texts[0]} there, {texts[1]} asked)")
+            continue
+        found += [f"the {title}'s {name} ({old} there, {new} asked)" for name, old, new in leaves]
     if stored.record != asked.record:
         found.append(f"what is recorded ({list(stored.record)} there, {list(asked.record)} asked)")
     return found
@@ -354,7 +364,7 @@ def _leaves(there: Any, now: Any, path: str = "") -> list[tuple[str, str, str]]:
         return [one for name in names for one in _leaves(there.get(name), now.get(name), f"{path}.{name}".lstrip("."))]
     if there == now:
         return []
-    return [(path, shortened(there), shortened(now))]
+    return [(path, shortened(there, _SHOWN), shortened(now, _SHOWN))]
 
 
 def other_inputs(first: RunInfo, second: RunInfo, paths: Sequence[Location]) -> str | None:

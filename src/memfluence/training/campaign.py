@@ -179,6 +179,7 @@ def prepare(options: RunOptions, *, known_by: int | None = None) -> Campaign:
         record=record,
         columns=segment_columns(record),
         versions=engines.installed_versions(),
+        learner_text=str(getattr(learner, "text", "")),
     )
     out = _run_directory(options.out, data, learner)
     return Campaign(options, data, learner, design, info, out, engine, device, shard, groups)
