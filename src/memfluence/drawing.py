@@ -100,12 +100,26 @@ def curve(
 
 
 def write(
-    figure: "Figure", x: float, top: float, text: str, colour: str, *, size: float = 7.0, bold: bool = False
+    figure: "Figure",
+    x: float,
+    top: float,
+    text: str,
+    colour: str,
+    bold: bool = False,
+    *,
+    size: float = 7.0,
+    room: float | None = None,
 ) -> None:
-    """Text whose upper left corner is at x and top, in inches from the lower left corner of the figure."""
+    """Text whose upper left corner is at x and top, in inches from the lower left corner of the figure.
+
+    It is smaller where it would not fit into so much `room`.
+    """
     width, height = figure.get_size_inches()
     weight = "bold" if bold else "normal"
-    figure.text(x / width, top / height, text, color=colour, fontsize=size, weight=weight, va="top", linespacing=1.1)
+    place = x / width, top / height
+    written = figure.text(*place, text, color=colour, fontsize=size, weight=weight, va="top", linespacing=1.1)
+    if room is not None and (wide := written.get_window_extent().width / figure.dpi) > room:
+        written.set_fontsize(size * room / wide)
 
 
 def picture(figure: "Figure", x: float, top: float, side: float, image: np.ndarray) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memfluence.datasets import Dataset, picture_range, to_images
-from memfluence.drawing import BLUE, FORMATS, GREY, INK, ORANGE, SOFT, encoded, new_canvas, picture, style
+from memfluence.drawing import BLUE, FORMATS, GREY, INK, ORANGE, SOFT, encoded, new_canvas, picture, style, write
 from memfluence.errors import InputError
 from memfluence.estimators.counts import pair_counts
 from memfluence.findings import Attack, CrossFit, Duplicates, Mislabels, Pairs
@@ -322,23 +322,12 @@ def _grid(
     height = GRID_HEAD + -(-len(cells) // columns) * cell_height
     with new_figure(path, width, height) as figure:
         for k, (text, colour) in enumerate(zip(heading, (INK, SOFT))):
-            _write(figure, MARGIN, height - 0.08 - k * 0.15, text, colour, False)
+            write(figure, MARGIN, height - 0.08 - k * 0.15, text, colour, size=7.5)
         for number, (images, lines) in enumerate(cells):
             row, column = divmod(number, columns)
             x, top = MARGIN + column * cell_width, height - GRID_HEAD - row * cell_height
             for k, image in enumerate(images):
                 picture(figure, x + k * (PICTURE + TOUCHING), top, PICTURE, image)
             for k, line in enumerate(lines):
-                _write(figure, x, top - PICTURE - 0.03 - k * LINE, *line, room=cell_width - GAP)
+                write(figure, x, top - PICTURE - 0.03 - k * LINE, *line, size=7.5, room=cell_width - GAP)
     return path
-
-
-def _write(
-    figure: "Figure", x: float, top: float, text: str, colour: str, bold: bool, room: float | None = None
-) -> None:
-    """Text at a place in inches, smaller where it would not fit into so much room."""
-    width, height = figure.get_size_inches()
-    weight = "bold" if bold else "normal"
-    written = figure.text(x / width, top / height, text, color=colour, weight=weight, va="top", fontsize=7.5)
-    if room is not None and (wide := written.get_window_extent().width / figure.dpi) > room:
-        written.set_fontsize(7.5 * room / wide)
