@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators.counts import Order, kernels
+from memfluence.estimators.counts import Order, in_threads, kernels
 from memfluence.estimators.intervals import Difference
 from memfluence.estimators.memory import Memory
 
@@ -138,7 +138,7 @@ class Estimates(ABC):
                 ClassBlock(label, train, test, np.empty((len(test), len(train)), dtype).T)
                 for label, train, test in members[start : start + held]
             ]
-            _in_threads(fill, blocks, threads)
+            in_threads(fill, blocks, threads)
             yield from blocks
 
     def _threads_over(self, blocks: int, pairs: int) -> int:
@@ -216,7 +216,7 @@ class Estimates(ABC):
 
             self._tiles(train, test, select, threads=1 if threads > 1 else None)
 
-        _in_threads(look, blocks, threads)
+        in_threads(look, blocks, threads)
         return found
 
     def _pairs(self, train: Any, test: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -290,12 +290,3 @@ def keep_largest_plainly(
 def _threads() -> int:
     found = kernels() if kernels.cache_info().currsize else None
     return 1 if found is None else int(found.thread_count())
-
-
-def _in_threads(run: Callable[[Any], None], tasks: Sequence[Any], threads: int) -> None:
-    found = kernels() if threads > 1 else None
-    if found is not None:
-        found.in_threads(run, tasks, threads)
-    else:
-        for task in tasks:
-            run(task)

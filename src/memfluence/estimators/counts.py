@@ -15,8 +15,9 @@ Memory: beside what they return, these functions hold at most some 120 MB, and t
 import functools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from memfluence.errors import InputError, MemfluenceWarning
 if TYPE_CHECKING:
     from memfluence.estimators.kernels.counting import PackedCounter
 
+Task = TypeVar("Task")
 Method = Literal["auto", "matmul", "popcount", "minority"]
 Order = Literal["test", "train", "either"]  # which examples' tiles come on one thread, one after the other
 UseCounts = Callable[[Sequence[np.ndarray], slice, slice], None]  # a tile's counts, rows and columns
@@ -143,6 +145,21 @@ def tiles(train: np.ndarray, test: np.ndarray, rows: int, columns: int) -> Itera
     for column in range(0, len(test), columns):
         for row in range(0, len(train), rows):
             yield slice(row, min(len(train), row + rows)), slice(column, min(len(test), column + columns))
+
+
+def in_threads(run: Callable[[Task], None], tasks: Sequence[Task], threads: int) -> None:
+    """Call run(task) for each task, as many at a time as there are threads."""
+    if threads == 1 or len(tasks) <= 1:
+        for task in tasks:
+            run(task)
+        return
+    with ThreadPoolExecutor(min(threads, len(tasks))) as pool:
+        try:
+            for done in [pool.submit(run, task) for task in tasks]:
+                done.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)  # tasks that have not begun
+            raise
 
 
 def column_counts(bits: np.ndarray, n: int, *, among: np.ndarray | None = None) -> np.ndarray:

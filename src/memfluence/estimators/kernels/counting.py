@@ -17,18 +17,17 @@ measured the same way), so that the choice is right there, too.
 import functools
 import math
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numba
 import numpy as np
 
+from memfluence.estimators.counts import in_threads
 from memfluence.estimators.kernels import compiled
 from memfluence.estimators.kernels.compiled import BLOCK, GROUP, PANEL
 
 _config: Any = numba.config
-Task = TypeVar("Task")
 CHUNK = 256  # test examples at a time: their counts with a panel are 1 MB
 TESTS_PER_TASK = 4096  # of a thread, against all panels: enough to repay preparing these
 PANELS_BYTES = 2**23  # of panels that a thread holds at once
@@ -183,21 +182,6 @@ def work_bytes(trials: int) -> int:
 def thread_count() -> int:
     """As many as Numba would use: the cores that this process may use, or NUMBA_NUM_THREADS."""
     return int(_config.NUMBA_NUM_THREADS)
-
-
-def in_threads(run: Callable[[Task], None], tasks: Sequence[Task], threads: int) -> None:
-    """Call run(task) for each task, as many at a time as there are threads."""
-    if threads == 1 or len(tasks) <= 1:
-        for task in tasks:
-            run(task)
-        return
-    with ThreadPoolExecutor(min(threads, len(tasks))) as pool:
-        try:
-            for done in [pool.submit(run, task) for task in tasks]:
-                done.result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)  # tasks that have not begun
-            raise
 
 
 def _example_words(bits: np.ndarray, n: int) -> np.ndarray:
