@@ -6,6 +6,7 @@ A message is one sentence (or two short ones) that a person can act on without a
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 def one_line(text: str) -> str:
@@ -41,6 +42,15 @@ class InputError(MemfluenceError):
     """The caller gave something that cannot be used: an option out of range, an unknown name, a missing file."""
 
     exit_code = 2
+
+
+def checked_integer(name: str, value: Any, least: int, most: int | None = None, why: str = "") -> int:
+    """A parameter's value as an int, which True is not; an error names the parameter."""
+    number = None if isinstance(value, bool) or not hasattr(value, "__index__") else int(value)
+    if number is None or number < least or (most is not None and number > most):
+        bounds = f">= {least}" if most is None else f"in [{least}, {most}]"
+        raise InputError(f"The `{name}` parameter must be an integer {bounds}{why}. Got {value!r} instead.")
+    return number
 
 
 class DatasetError(InputError):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
-from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError
+from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError, checked_integer
 from memfluence.estimators import arms
 from memfluence.records import Trials
 from memfluence.runs import Run
@@ -137,14 +137,8 @@ def check_trials(run: Run, least: int = LEAST_TRIALS) -> None:
         )
 
 
-def check_integer(name: str, value: int, least: int, why: str = "") -> None:
-    """Refuse a parameter that is no integer, or too low."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise InputError(f"The `{name}` parameter must be an integer >= {least}{why}. Got {value!r} instead.")
-
-
 def check_repeats(repeats: int, name: str = "repeats") -> None:
-    check_integer(name, repeats, 2, ", to give a spread")
+    checked_integer(name, repeats, 2, why=", to give a spread")
 
 
 def check_same_data(run: Run, other: Run, *, same_inputs: bool = True) -> None:

@@ -33,13 +33,12 @@ import numpy as np
 from memfluence.datasets import Dataset
 from memfluence.drawing import BLUE, INK, ORANGE, PAGE, SOFT, axis_of_counts, panels
 from memfluence.engines import interrupted_at
-from memfluence.errors import DeadlineReached, InputError, Interrupted, RunMismatchError, StoreError
+from memfluence.errors import DeadlineReached, InputError, Interrupted, RunMismatchError, StoreError, checked_integer
 from memfluence.estimators import memorization
 from memfluence.experiments._result import (
     BLOCKS,
     Result,
     Said,
-    check_integer,
     check_same_data,
     check_trials,
     decimal,
@@ -82,7 +81,7 @@ def plan(
 ) -> dict[str, Any]:
     """The design of the linear models: random subsets as large as the run's. Its masks follow from it."""
     check_trials(run)
-    check_integer("trials", trials, 20)
+    checked_integer("trials", trials, 20)
     kept = [kind.keep for kind in run.info.kinds if kind.keep is not None]
     return {"design": "fixed", "keep": keep or (kept[0] if kept else 0.7), "trials": trials, "seed": seed}
 

@@ -36,7 +36,7 @@ import numpy as np
 
 from memfluence.datasets import Dataset, as_dataset
 from memfluence.drawing import BLUE, GREEN, GREY, INK, ORANGE, PAGE, SOFT, axis_of_counts, panels
-from memfluence.errors import InputError
+from memfluence.errors import InputError, checked_integer
 from memfluence.estimators import memorization
 from memfluence.experiments._flips import draw_areas, draw_curves, draw_lost, flips, report_flips, say_flips
 from memfluence.experiments._limits import (
@@ -53,7 +53,6 @@ from memfluence.experiments._result import (
     BLOCKS,
     Result,
     Said,
-    check_integer,
     check_repeats,
     decimal,
     difference,
@@ -103,7 +102,7 @@ def plan(
 ) -> Campaign:
     """The base world has the first of the first three lists; each of the others differs from it in one of the three."""
     check_repeats(repeats)
-    check_integer("trials", trials, 2 * BLOCKS)
+    checked_integer("trials", trials, 2 * BLOCKS)
     if not (exponents and subpopulations and sizes):
         raise InputError("Give at least one Zipf exponent, one number of subpopulations and one training set size.")
     if not all(isinstance(one, int) and one >= 1 for one in epochs):

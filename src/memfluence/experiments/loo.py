@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from memfluence.drawing import BLUE, GREY, INK, ORANGE, PAGE, panels
-from memfluence.errors import InputError
+from memfluence.errors import InputError, checked_integer
 from memfluence.experiments._result import (
     Result,
     Said,
@@ -88,10 +88,7 @@ def conduct(
 
 def plan(run: Run, examples: int = 20, *, keep: float | None = None) -> list[int]:
     """Training examples whose memorization is spread evenly from 0 to the largest; ties go to the lower index."""
-    if isinstance(examples, bool) or not isinstance(examples, int) or not 2 <= examples <= run.info.n_train:
-        raise InputError(
-            f"The 'examples' parameter must be an integer from 2 to {run.info.n_train}. Got {examples!r} instead."
-        )
+    checked_integer("examples", examples, 2, run.info.n_train)
     value = run.estimate_memorization(keep).value.copy()  # (n_train,)
     if np.isfinite(value).sum() < examples:
         raise InputError(f"{run.path} estimates the memorization of fewer than {examples} examples; run more trials.")

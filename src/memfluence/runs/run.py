@@ -11,7 +11,7 @@ import numpy as np
 import memfluence
 from memfluence import findings
 from memfluence.datasets import Dataset, with_class_names
-from memfluence.errors import InputError, MemfluenceError, MemfluenceWarning
+from memfluence.errors import InputError, MemfluenceError, MemfluenceWarning, checked_integer
 from memfluence.estimators import (
     ClassBlock,
     Estimates,
@@ -256,13 +256,12 @@ class Run:
         if per not in ("test", "train"):
             raise InputError(f"The `per` parameter must be 'test' or 'train'. Got {per!r} instead.")
         if top_k is not None:
-            if isinstance(top_k, bool) or not hasattr(top_k, "__index__") or top_k < 1:
-                raise InputError(f"The `top_k` parameter must be an integer >= 1. Got {top_k!r} instead.")
+            top_k = checked_integer("top_k", top_k, 1)
             if same_class or (per == "test" and train is not None):
                 raise InputError("top_k looks at all training examples; leave out train and same_class.")
             if per == "train" and test is not None:
                 raise InputError("top_k per training example looks at all test examples; leave out test.")
-            return estimates.top_tests(int(top_k), train) if per == "train" else estimates.top_k(int(top_k), test)
+            return estimates.top_tests(top_k, train) if per == "train" else estimates.top_k(top_k, test)
         if same_class:
             if test is not None or train is not None:
                 raise InputError("same_class gives the blocks of all classes; leave out train and test.")

@@ -18,7 +18,7 @@ import numpy as np
 from memfluence.datasets import Dataset, as_dataset, load
 from memfluence.designs import Design
 from memfluence.engines import groups_of, installed_versions, one_thread, trials_of
-from memfluence.errors import DatasetError, InputError, RunMismatchError
+from memfluence.errors import DatasetError, InputError, RunMismatchError, checked_integer
 from memfluence.learners import Learner, described, resolve, up_to_date
 from memfluence.records import Failure, Outcome, canonical_json
 from memfluence.store import TrialStore, differences, known_data, pack, unpack, versions_in
@@ -83,8 +83,7 @@ def run_again(
     device: str = "auto",
 ) -> tuple[Again, ...]:
     """Train `sample` of these trials again (all of them, if there are fewer) and compare. Nothing is written."""
-    if sample < 0:
-        raise InputError(f"The `sample` parameter must be an integer >= 0. Got {sample} instead.")
+    checked_integer("sample", sample, 0)
     if design is None:
         raise InputError(
             f"No trial of {store.path} can be run again, because its plan does not say how masks are drawn;"

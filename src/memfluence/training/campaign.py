@@ -23,6 +23,7 @@ from memfluence.errors import (
     Interrupted,
     MemfluenceWarning,
     TrialsFailedError,
+    checked_integer,
 )
 from memfluence.records import EXTRA_COLUMNS, canonical_json
 from memfluence.store import Location, RunInfo, TrialStore, locate, remember_data, segment_columns
@@ -121,12 +122,12 @@ class Campaign:
 
 def prepare(options: RunOptions, *, known_by: int | None = None) -> Campaign:
     """Check everything that can be checked without training. `known_by`: see `designs.make`."""
-    wanted = None if options.trials is None else _checked_integer("trials", options.trials, 1, MOST_TRIALS)
+    wanted = None if options.trials is None else checked_integer("trials", options.trials, 1, MOST_TRIALS)
     if options.keep is not None and (name := (options.design or "").partition(":")[0]) in ("explicit", "uniform"):
         has = "masks" if name == "explicit" else "sizes of subsets"
         raise DesignError(f"The {name} design has its {has} already; leave out `keep`.")
     if options.workers is not None:
-        _checked_integer("workers", options.workers, 1)
+        checked_integer("workers", options.workers, 1)
     _check_seconds("checkpoint_every", options.checkpoint_every)
     if options.trial_timeout is not None:
         _check_seconds("trial_timeout", options.trial_timeout, least=0.001)
@@ -150,7 +151,7 @@ def prepare(options: RunOptions, *, known_by: int | None = None) -> Campaign:
         options.design or designs.usual(groups, keep),
         n_train=data.n_train,
         keep=keep,
-        seed=_checked_integer("seed", options.seed, 0, 2**63 - 1),
+        seed=checked_integer("seed", options.seed, 0, 2**63 - 1),
         masks=options.masks,
         known_by=known_by,
         groups=groups,
@@ -238,15 +239,6 @@ def _pending(
         for some in ((trial for trial in wanted if trial < trials), (trial for trial in done if trial < trials))
     )
     return pending, sum(len(group.wanted) for group in finished)
-
-
-def _checked_integer(name: str, value: Any, least: int, most: int | None = None) -> int:
-    """The value as an int, or an error that names the parameter."""
-    number = None if isinstance(value, bool) or not hasattr(value, "__index__") else int(value)
-    if number is None or number < least or (most is not None and number > most):
-        bounds = f">= {least}" if most is None else f"in [{least}, {most}]"
-        raise InputError(f"The `{name}` parameter must be an integer {bounds}. Got {value!r} instead.")
-    return number
 
 
 def _check_seconds(name: str, value: Any, least: float = 0) -> None:
