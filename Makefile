@@ -1,24 +1,30 @@
-# make demo: install into .venv, run the digits example, write a report.
-# make test: install into .venv, then everything CI runs (the tests build the documentation's site, too), in three
+# make demo: install what it needs into .venv, run the digits example, write a report.
+# make test: install the rest into .venv, then everything CI runs (the tests build the documentation's site, too), in three
 #   processes; as root on Debian also Chromium, for the explorer's tests.
 # make docs: the documentation as a site, in site/.
-# make wheel-check: build the package, install the wheel into an empty environment of PYTHON, and use it there.
+# make wheel-check: build the package, install the wheel into an empty environment of PYTHON, and use it there, without
+#   torch and with it.
 # make web: build the explorer's program from web/ (needs Node; what it makes is committed).
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+RUNNING := $(VENV)/.running
 INSTALLED := $(VENV)/.installed
 DEMO := runs/digits-mlp
 
 .PHONY: demo test lint types unit docs browser web wheel-check soak benchmark tables figures clean
 
-$(INSTALLED): pyproject.toml constraints.txt
+$(RUNNING): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch]'
+	touch $@
+
+$(INSTALLED): $(RUNNING)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
-demo: $(INSTALLED)
+demo: $(RUNNING)
 	$(BIN)/memfluence run digits --workers 2 --out $(DEMO)
 	$(BIN)/memfluence pairs $(DEMO)
 	$(BIN)/memfluence report $(DEMO)
@@ -56,7 +62,13 @@ wheel-check:
 	build/wheel/bin/python -m build --quiet --outdir dist
 	$(PYTHON) -m venv --clear build/wheel
 	build/wheel/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
-	mkdir build/wheel/empty && cd build/wheel/empty && ../bin/memfluence run digits --trials 64 --quiet --out run \
+	mkdir build/wheel/empty && cd build/wheel/empty && ! ../bin/python -c 'import torch' 2>/dev/null \
+		&& ../bin/python -c 'from sklearn.datasets import load_wine; load_wine(as_frame=True).frame.to_csv("wine.csv")' \
+		&& ../bin/memfluence run 'csv:wine.csv?label=target&test=0.2' --learner sklearn.naive_bayes:GaussianNB \
+			--trials 64 --quiet --out table \
+		&& ../bin/memfluence mislabels table && ../bin/memfluence report table --out page
+	build/wheel/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "$$(ls dist/*.whl)[torch]"
+	cd build/wheel/empty && ../bin/memfluence run digits --trials 64 --quiet --out run \
 		&& ../bin/memfluence scores run --out scores.csv && ../bin/memfluence report run --out site \
 		&& ../bin/python -c 'import memfluence as mf; print(mf.open("run").memorization().shape)'
 

@@ -215,3 +215,11 @@ def test_a_fresh_process_makes_the_same_learner() -> None:
         elsewhere = pool.map(_outcome_elsewhere, [pickle.dumps(learner) for learner in learners])
     for learner, outcome in zip(learners, elsewhere):
         assert same_bits(outcomes(learner, clouds(), random_trials([28]))[0], outcome)
+
+
+@pytest.mark.parametrize("name", ["mlp", "resnet9", "resnet50@imagenet"])
+def test_without_torch_a_network_says_how_to_get_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(LearnerError, match=rf"learner {name} needs torch, .* pip install 'memfluence\[torch\]' .* "):
+        resolve(name)
+    assert resolve("sklearn.naive_bayes:GaussianNB").name == "GaussianNB"

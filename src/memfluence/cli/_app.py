@@ -4,6 +4,7 @@ Errors are one sentence on stderr, exit code 2 for misuse and 1 for failure, no 
 a command prints one JSON document on stdout and nothing else there.
 """
 
+import importlib.util
 import os
 import signal
 import sys
@@ -54,6 +55,15 @@ COMMANDS = {  # and their modules, which are imported when they are asked for
 }
 
 
+_HAS_TORCH = importlib.util.find_spec("torch") is not None
+_START = (
+    "memfluence run digits, then memfluence report runs/digits-mlp"
+    if _HAS_TORCH
+    else "memfluence run digits --learner sklearn.naive_bayes:GaussianNB, then memfluence report runs/digits-GaussianNB"
+    " (networks need more: pip install 'memfluence[torch]')"
+)
+
+
 class _Root(TyperGroup):
     def __init__(self, **given: Any) -> None:
         super().__init__(**{**given, "commands": Commands(COMMANDS, partial(command_in, COMMANDS))})
@@ -63,8 +73,8 @@ app = typer.Typer(
     cls=_Root,
     name="memfluence",
     help="Which training examples does a learning algorithm memorize, and which test predictions does each carry?",
-    epilog="Start with: memfluence run digits, then memfluence report runs/digits-mlp. Any command takes --debug,"
-    " which shows the traceback of an error. Exit codes: 0, 1 failure, 2 misuse, 130 stopped by Ctrl-C (0 for serve).",
+    epilog=f"Start with: {_START}. Any command takes --debug, which shows the traceback of an error."
+    " Exit codes: 0, 1 failure, 2 misuse, 130 stopped by Ctrl-C (0 for serve).",
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,

@@ -7,6 +7,7 @@ Workers end with their parent.
 """
 
 import ctypes
+import importlib.util
 import multiprocessing
 import os
 import pickle
@@ -357,7 +358,7 @@ def _train(pipe: Connection, number: int) -> None:
 
 def _own_device(device: str, number: int) -> str:
     """Worker k takes GPU k, round and round."""
-    if device == "cpu" or not Path("/dev/nvidiactl").exists():
+    if device == "cpu" or not Path("/dev/nvidiactl").exists() or importlib.util.find_spec("torch") is None:
         return device
     import torch
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memfluence.datasets import Dataset
-from memfluence.errors import LearnerError
+from memfluence.errors import LearnerError, require_torch
 from memfluence.learners.identity import called, identity
 from memfluence.learners.outcomes import (
     UnusableReturnError,
@@ -110,6 +110,7 @@ class FunctionLearner:
         if "device" not in self._asked_for():
             yield from one_by_one(trials, lambda trial: self._outcome(dataset, None, trial, record))
             return
+        require_torch("A function that takes the parameter 'device'")
         from memfluence.learners.nets.device import one_thread
 
         with one_thread():

@@ -24,6 +24,7 @@ from memfluence.errors import (
     MemfluenceWarning,
     TrialsFailedError,
     checked_integer,
+    require_torch,
 )
 from memfluence.records import EXTRA_COLUMNS, canonical_json
 from memfluence.store import Location, RunInfo, TrialStore, locate, remember_data, segment_columns
@@ -252,6 +253,7 @@ def _checked_device(device: str, engine: str, gpus_per_worker: float | None) -> 
     if engine == "ray":  # this machine need not have the device
         return engines.gpus_and_device(device, gpus_per_worker)[1]
     if device == "cuda":
+        require_torch("A CUDA device")
         import torch
 
         if not torch.cuda.is_available():

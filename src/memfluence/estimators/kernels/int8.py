@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memfluence.errors import InputError
+from memfluence.errors import InputError, require_torch
 from memfluence.estimators._arms import Arms
 from memfluence.estimators._estimates import Block
 from memfluence.estimators.counts import column_counts
@@ -66,6 +66,7 @@ class DeviceScan:
 
 
 def _device(name: str) -> "torch.device":
+    require_torch("A search on a GPU")
     import torch
 
     try:
