@@ -17,7 +17,7 @@ DEMO := runs/digits-mlp
 
 $(RUNNING): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[torch]'
 	touch $@
 
 $(INSTALLED): $(RUNNING)
