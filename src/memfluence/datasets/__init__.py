@@ -1,9 +1,8 @@
 """Datasets: two splits with labels, by name (`load("digits")`), from files, or from arrays in memory."""
 
 from memfluence.datasets.dataset import Dataset, from_arrays, with_class_names
-from memfluence.datasets.ids import ids_of_one_kind
 from memfluence.datasets.images import LazyImages, features, one_input, picture_range, to_images
-from memfluence.datasets.labels import is_missing
+from memfluence.datasets.labels import ids_of_one_kind, is_missing
 from memfluence.datasets.spec import as_dataset, load, portable_name, short_name
 
 __all__ = [

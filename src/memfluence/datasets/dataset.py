@@ -16,8 +16,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from memfluence.datasets.ids import first_repeated, ids_of_one_kind, index_of
-from memfluence.datasets.labels import encoded, flat_labels, is_missing
+from memfluence.datasets.labels import (
+    encoded,
+    first_repeated,
+    flat_labels,
+    ids_of_one_kind,
+    index_of,
+    is_missing,
+)
 from memfluence.errors import DatasetError
 
 _NOT_FINITE = "a NaN, an infinity or a missing value; drop or fill such values"
