@@ -24,6 +24,7 @@ class ModuleFactory:
 
     factory: Callable[..., Any]
     covered: str | None = None  # a module whose source is part of the identity already
+    shape: tuple[int, ...] | None = None  # of one example, where it is no picture; the data say it, no part of identity
 
     def __post_init__(self) -> None:
         factory: Any = self.factory

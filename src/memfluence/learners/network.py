@@ -148,7 +148,14 @@ class Network:
                 self._trainers.clear()
                 data = self._images(dataset, len(trials) * shape.batch, device)
                 self._trainers[key] = GroupTrainer(
-                    len(trials), self.architecture, self.options, self.recipe, data, dataset.n_classes, shape, device
+                    len(trials),
+                    self._architecture(dataset),
+                    self.options,
+                    self.recipe,
+                    data,
+                    dataset.n_classes,
+                    shape,
+                    device,
                 )
             trainer: GroupTrainer = self._trainers[key]
             with lone_examples_explained(self.recipe, len(trials[0].kept)):
@@ -233,15 +240,24 @@ class Network:
             self._trainers.clear()  # one model on the device at a time
             data = self._images(dataset, batch, device)
             self._trainers[key] = Trainer(
-                self.architecture, self.options, self.recipe, data, dataset.n_classes, batch, device
+                self._architecture(dataset), self.options, self.recipe, data, dataset.n_classes, batch, device
             )
         trainer: Trainer = self._trainers[key]
         return trainer
 
+    def _architecture(self, dataset: Dataset) -> str | ModuleFactory:
+        """The architecture, which is told of the shape of examples that are no pictures."""
+        if self.recipe.pictures:
+            return self.architecture
+        if isinstance(self.architecture, str):
+            raise LearnerError(f"{self.name} is made for pictures; give a module of your own, or `pictures=True`.")
+        shape = tuple(getattr(dataset.x_train, "shape", ())[1:])
+        return replace(self.architecture, shape=shape or None)
+
     def _images(self, dataset: Dataset, batch: int, device: "torch.device") -> "ImageSource":
         from memfluence.learners.nets.images import image_source
 
-        flat = self.architecture == "linear"
+        flat = self.architecture == "linear" or not self.recipe.pictures
         return image_source(dataset, self.recipe, device, batch=batch, flat=flat, loading=self.loading)
 
 
@@ -293,12 +309,13 @@ def network(factory: Callable[..., Any], recipe: str | Recipe = "fast", **settin
         run = mf.run("cifar100:DIR", learner=mf.network(Net, recipe="fast", epochs=20, width=32), trials=500)
 
     `factory` is a module class or a function that makes modules from images (batch, channels, height, width) to logits
-    (batch, n_classes); features (n, d) are images of 1 x 1 pixels with d channels, which `nn.Flatten` undoes. It is
-    called with `in_channels` and `n_classes` (or `num_classes`) where it has parameters of these names. `recipe` is a
-    name of `recipes.PRESETS` ("fast", "cifar100", "mnist", "imagenet"), "paper", or a `Recipe`. `settings` change
-    numbers of the recipe or, where the recipe has none of that name, are other parameters of the factory. `group=K`
-    trains K small models at once, where they have no dropout: see `Network`. `images` and `decode_workers` are about
-    images that stay in their files: see `ImageLoading`.
+    (batch, n_classes); features (n, d) are images of 1 x 1 pixels with d channels, which `nn.Flatten` undoes. With
+    recipe="plain", or another with pictures=False, modules are given examples as they are, of any shape: (batch,
+    length) for time series (n, length). It is called with `in_channels` and `n_classes` (or `num_classes`) where it has
+    parameters of these names. `recipe` is a name of `recipes.PRESETS` ("fast", "plain", "cifar100", "mnist",
+    "imagenet"), "paper", or a `Recipe`. `settings` change numbers of the recipe or, where the recipe has none of that
+    name, are other parameters of the factory. `group=K` trains K small models at once, where they have no dropout: see
+    `Network`. `images` and `decode_workers` are about images that stay in their files: see `ImageLoading`.
 
     A trial's model is made with torch's generator seeded by the trial, and what it draws in training (dropout) too.
     What is random about a model must lie in its parameters and buffers: those are what a new trial draws anew.

@@ -40,7 +40,7 @@ class Recipe:
 
     name: ClassVar[str] = "the recipe"  # in messages about settings
     # Settings that came later, with the value that trains as before: the run of an older recipe can go on with it.
-    before: ClassVar[Mapping[str, Any]] = {"alternate_flips": False}
+    before: ClassVar[Mapping[str, Any]] = {"alternate_flips": False, "pictures": True}
 
     epochs: int  # passes over the kept examples
     batch: int  # examples in a step
@@ -85,6 +85,9 @@ class Recipe:
     precision: str = "bfloat16"  # our choice: several times faster; the paper's P100s had float32
     # Whether a GPU may only use kernels that give the same bits every time.
     deterministic: bool = True
+    # Whether inputs are pictures. If not, modules of your own are given examples in the shape that the data have, such
+    # as (batch, length); each value of an example is scaled by itself, and there is nothing to crop or flip.
+    pictures: bool = True
 
     def __post_init__(self) -> None:
         milestones: Any = self.milestones
@@ -106,8 +109,10 @@ class Recipe:
             value = getattr(self, setting)
             require(self, setting, is_real(value) and 0 <= value < 1, "a number in [0, 1)")
         require(self, "decay", is_real(self.decay) and 0 < self.decay <= 1, "a number in (0, 1]")
-        for setting in ("nesterov", "flip", "alternate_flips", "partial_batches", "deterministic"):
+        for setting in ("nesterov", "flip", "alternate_flips", "partial_batches", "deterministic", "pictures"):
             require(self, setting, isinstance(getattr(self, setting), bool), "true or false")
+        require(self, "flip", self.pictures or not self.flip, "false where pictures is false")
+        require(self, "crop_padding", self.pictures or not padding, "0 where pictures is false")
         for setting, choices in _CHOICES.items():
             require(self, setting, getattr(self, setting) in choices, f"one of {', '.join(choices)}")
         require(self, "nesterov", not self.nesterov or self.momentum > 0, "false where momentum is 0")
@@ -197,6 +202,16 @@ PRESETS: dict[str, Recipe] = {
         warmup=0.0,
         normalization="unit",
         partial_batches=True,
+    ),
+    # Ours, for whatever is no picture: tables, time series, spectra.
+    "plain": Recipe(
+        epochs=30,
+        batch=32,
+        rate=0.05,
+        partial_batches=True,  # few examples are not to be left out
+        normalization="subset",
+        precision="float32",
+        pictures=False,
     ),
     # Ours, for models per hour at the paper's accuracy on CIFAR-100: 70% subsets on an H200 take 2.3 s a model and give
     # 73.2% on test and 98.9% on kept examples (n = 2; docs/results/cifar100.md has the search).

@@ -29,6 +29,17 @@ _OF_TORCH = frozenset(nn.Module().__dict__)  # values, submodules, hooks, the mo
 _TIED = (types.FunctionType, weakref.ref)  # cannot be copied, and may hold on to the module that they were made for
 
 
+class Shaped(nn.Module):
+    """Gives a module examples of their own shape, where they come as channels of one pixel."""
+
+    def __init__(self, module: nn.Module, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.module, self.shape = module, shape
+
+    def forward(self, pixels: torch.Tensor) -> Any:
+        return self.module(pixels.reshape(len(pixels), *self.shape))
+
+
 class FreshModels:
     """Makes the model that is trained, once, and starts it anew for every trial."""
 
@@ -86,7 +97,10 @@ class FreshModels:
             refuse_hidden_tensors(model, self._architecture.name)
 
     def _made(self, factory: ModuleFactory) -> nn.Module:
-        model = factory.build(self._image[0], self._n_classes, self._options).float().cpu()
+        shape = factory.shape or self._image
+        model = factory.build(shape[0], self._n_classes, self._options).float().cpu()
+        if factory.shape:
+            model = Shaped(model, shape)
         if any(is_lazy(value) for value in (*model.parameters(), *model.buffers())):
             self._logits(model, factory.name)  # draws what its first inputs decide the shape of
         return model
@@ -95,10 +109,7 @@ class FreshModels:
         logits = self._logits(model, name)
         if not isinstance(logits, torch.Tensor) or logits.shape != (2, self._n_classes):
             found = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
-            raise LearnerError(
-                f"{name} must map images (2, {', '.join(map(str, self._image))}) to logits (2, {self._n_classes});"
-                f" got {found}."
-            )
+            raise LearnerError(f"{name} must map {self._examples} to logits (2, {self._n_classes}); got {found}.")
 
         if not any(value.requires_grad for value in model.parameters()):
             raise LearnerError(f"{name} makes a module that has no parameters to train; give one that has.")
@@ -108,10 +119,19 @@ class FreshModels:
         try:
             return model.eval()(torch.zeros(2, *self._image))
         except Exception as error:  # other people's code
+            hint = "" if self._shape else ", which are (batch, channels, height, width); features are 1 x 1 pixels"
             raise LearnerError(
-                f"{name} cannot be applied to images (2, {', '.join(map(str, self._image))}), which are (batch,"
-                f" channels, height, width); features are 1 x 1 pixels: {type(error).__name__}: {error}."
+                f"{name} cannot be applied to {self._examples}{hint}: {type(error).__name__}: {error}."
             ) from error
+
+    @property
+    def _shape(self) -> tuple[int, ...] | None:
+        return None if isinstance(self._architecture, str) else self._architecture.shape
+
+    @property
+    def _examples(self) -> str:
+        what = "examples" if self._shape else "images"
+        return f"{what} (2, {', '.join(map(str, self._shape or self._image))})"
 
 
 def _parts(model: nn.Module) -> list[str]:

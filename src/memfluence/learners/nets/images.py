@@ -120,7 +120,8 @@ def _cut(images: torch.Tensor, rows: int) -> Iterator[torch.Tensor]:
 def load_images(dataset: Dataset, recipe: Recipe, device: torch.device, *, flat: bool = False) -> ImageData:
     """The dataset's images, or an error that says what a network needs; `flat` makes each one pixel of all values."""
     refuse_missing(dataset)
-    train, test = (_as_images(inputs, dataset.name) for inputs in (dataset.x_train, dataset.x_test))
+    splits = (dataset.x_train, dataset.x_test)
+    train, test = (_as_images(inputs, dataset.name, recipe.pictures) for inputs in splits)
     if dataset.value_range is None and recipe.normalization in ("fixed", "unit"):
         raise LearnerError(
             f"{dataset.name}: the range of its values is not known, so they cannot be scaled by it;"
@@ -143,14 +144,16 @@ def _image_data(
     )
 
 
-def _as_images(inputs: Any, name: str) -> np.ndarray:
-    """(n, height, width, channels) uint8 or float32; features without a picture become 1x1 images."""
+def _as_images(inputs: Any, name: str, pictures: bool = True) -> np.ndarray:
+    """(n, height, width, channels) uint8 or float32; what is no picture becomes 1x1 images of all its values."""
     if hasattr(inputs, "detach"):
         inputs = inputs.detach().cpu().numpy()
     try:
         array = np.asarray(inputs)
     except ValueError:  # images of different sizes
         array = np.empty(len(inputs), dtype=object)
+    if not pictures and array.dtype.kind in "biuf" and array.ndim > 1:
+        array = array.reshape(len(array), -1)
     if array.dtype.kind not in "biuf" or array.ndim not in (2, 3, 4):
         raise LearnerError(
             f"{name}: a network needs images (n, height, width[, channels]) or features (n, d) as numbers; got the"
