@@ -284,6 +284,7 @@ def test_dir_shows_what_a_user_may_call_and_nothing_else(runs: dict[str, mf.Run]
     assert dir(runs["fixed"]) == [
         "attack",
         "c_scores",
+        "class_names",
         "classes",
         "cross_fitted_pairs",
         "datamodels",

@@ -1,5 +1,6 @@
 """Findings: what people act on, selected from the estimates, and how far to trust the selection."""
 
+from memfluence.findings._selection import Selection
 from memfluence.findings.cross_fit import CrossFit, cross_fitted_pairs
 from memfluence.findings.duplicates import Duplicates, train_test_duplicates
 from memfluence.findings.groups import GroupScores, group_scores, group_trials
@@ -16,6 +17,7 @@ __all__ = [
     "GroupScores",
     "Mislabels",
     "Pairs",
+    "Selection",
     "Stability",
     "Variance",
     "cross_fitted_pairs",

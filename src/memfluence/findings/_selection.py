@@ -1,6 +1,7 @@
 """Selection: the pairs that are looked at, and those of them that pass, by value or by p-value."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypedDict
 
 import numpy as np
 
@@ -12,6 +13,15 @@ ROWS_AT_ONCE = 2**16
 BYTES_TESTED = 320  # of a pair while it is tested: its counts, its p-value, and all that takes on the way
 BYTES_FOUND = 200  # of a pair that is selected, with its estimates, errors and q-value and what sorting takes
 P_VALUE_BINS = 4096
+
+
+class Selection(TypedDict, total=False):
+    """Options of all that selects pairs."""
+
+    same_class: bool
+    keep: float | None
+    seed: int
+    memory: str | int | Memory | None
 
 
 def tested_blocks(

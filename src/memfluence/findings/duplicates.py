@@ -21,11 +21,13 @@ Paper: Sec. 3.4; Barz and Denzler (2020) counted the near-duplicates of CIFAR-10
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
 
-from memfluence.estimators import Memory, arms
+from memfluence.estimators import arms
 from memfluence.estimators.counts import bits_at
+from memfluence.findings._selection import Selection
 from memfluence.findings.pairs import high_influence_pairs
 from memfluence.records import Kind, Trials
 
@@ -69,26 +71,12 @@ def train_test_duplicates(
     *,
     mem: float = 0.25,
     infl: float = 0.4,
-    same_class: bool = True,
-    keep: float | None = None,
     permutations: int = 2,
-    seed: int = 0,
-    memory: str | int | Memory | None = None,
+    **options: Unpack[Selection],
 ) -> Duplicates:
     """All pairs at or above both thresholds, in the order of the lower end of their interval."""
-    pairs = high_influence_pairs(
-        trials,
-        kinds,
-        train_labels,
-        test_labels,
-        mem=mem,
-        infl=infl,
-        same_class=same_class,
-        keep=keep,
-        permutations=permutations,
-        seed=seed,
-        memory=memory,
-    )
+    given = trials, kinds, train_labels, test_labels
+    pairs = high_influence_pairs(*given, mem=mem, infl=infl, permutations=permutations, **options)
     order = np.lexsort((pairs.test_index, pairs.train_index, -pairs.lower))
     train, test = pairs.train_index[order], pairs.test_index[order]
     return Duplicates(
@@ -101,7 +89,7 @@ def train_test_duplicates(
         lower=pairs.lower[order],
         upper=pairs.upper[order],
         memorization=pairs.memorization[order],
-        same_outcome=_same_outcome(arms(trials, kinds, keep).in_trials, train, test),
+        same_outcome=_same_outcome(arms(trials, kinds, options.get("keep")).in_trials, train, test),
         expected_by_chance=pairs.expected_by_chance,
     )
 

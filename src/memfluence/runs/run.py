@@ -26,6 +26,7 @@ from memfluence.estimators import (
     memorization,
     real_influence,
 )
+from memfluence.findings import Selection
 from memfluence.records import Trials
 from memfluence.runs import values as answers
 from memfluence.runs.status import status_of
@@ -37,15 +38,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 READING = 8_000_000  # bytes that the libraries that read take, however few trials there are
-
-
-class Selection(TypedDict, total=False):
-    """Options of all that selects pairs."""
-
-    same_class: bool
-    keep: float | None
-    seed: int
-    memory: str | int | Memory | None
 
 
 class PairOptions(Selection, total=False):
