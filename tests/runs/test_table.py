@@ -3,6 +3,8 @@
 import csv
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -84,5 +86,7 @@ def test_a_table_is_a_frame_with_its_notes() -> None:
 
 
 def test_people_see_chosen_columns_and_a_dash_for_what_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:
-    show(Table({"n": np.arange(2), "x": np.array([0.25, np.nan])}), {"x": "value", "n": "index"}, 2)
-    assert capsys.readouterr().out.splitlines() == ["value  index", " 0.25      0", "    -      1"]
+    run: Any = SimpleNamespace(classes=np.arange(2), class_names=("ant", "bee"))
+    found = Table({"n": np.arange(2), "x": np.array([0.25, np.nan]), "label": np.array([1, 0])})
+    show(run, found, {"x": "value", "n": "index", "label": "label"}, 2)
+    assert capsys.readouterr().out.splitlines() == ["value  index  label", " 0.25      0    bee", "    -      1    ant"]
