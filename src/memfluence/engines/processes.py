@@ -17,12 +17,14 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
+
+import cloudpickle
 
 from memfluence.engines.environment import (
     STOPPING,
@@ -131,14 +133,14 @@ class _Team:
     def start(self, numbers: Collection[int]) -> None:
         """Workers with these numbers."""
         try:
-            payload = pickle.dumps(self._work)
+            payload = cloudpickle.dumps(self._work) if _is_typed_in() else pickle.dumps(self._work)
         except Exception as error:
             raise LearnerError(
                 f"The learner or the data cannot be sent to worker processes ({error});"
                 " define the learner in a file or module (file.py:name), or use one worker."
             ) from error
         context = multiprocessing.get_context("spawn")  # fork copies locks that other threads hold
-        with single_threaded_children(), safe_children():
+        with single_threaded_children(), safe_children(), _without_its_file():
             for number in numbers:
                 ours, theirs = context.Pipe()
                 process = context.Process(target=_serve, args=(theirs, number), name=f"memfluence-{number}")
@@ -262,6 +264,23 @@ class _Team:
             worker.process.join()
 
 
+def _is_typed_in() -> bool:
+    """Whether the program is a notebook, a prompt or standard input, so that workers have no file to import it from."""
+    return not Path(getattr(sys.modules["__main__"], "__file__", "")).is_file()
+
+
+@contextmanager
+def _without_its_file() -> Iterator[None]:
+    """Within, a program that was typed in has no file; standard input has "<stdin>", which workers would open."""
+    program = vars(sys.modules["__main__"])
+    name = program.pop("__file__", None) if _is_typed_in() else None
+    try:
+        yield
+    finally:
+        if name is not None:
+            program["__file__"] = name
+
+
 def _why_lost(worker: _Worker, code: int | None) -> str:
     if code is None:
         how = "closed its connection, as a learner does that closes files that are not its own"
@@ -270,7 +289,7 @@ def _why_lost(worker: _Worker, code: int | None) -> str:
     else:
         how = f"ended with code {code} in the middle of its work"
     why = " (out of memory is the usual reason)" if code == -signal.SIGKILL else ""
-    if not worker.given_at:
+    if not worker.given_at and not _is_typed_in():
         why = ' while starting (a script that asks for workers must do so under if __name__ == "__main__":)'
     return f"worker process {worker.number} {how}{why}"
 

@@ -29,7 +29,7 @@ def run(options: RunOptions) -> Run:
     time; `out` must then be on storage that all nodes see. `shard` is "i/N", a part of the run, or "auto".
 
     Trials that fail are reported by a warning and do not stop the others. With `workers` > 1 the calling script needs
-    the usual `if __name__ == "__main__":` guard.
+    the usual `if __name__ == "__main__":` guard; a notebook needs nothing.
     """
     campaign = prepare(options)
     store = campaign.run()
