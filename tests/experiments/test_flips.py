@@ -170,7 +170,8 @@ def test_areas_are_those_of_the_worlds(flipped: tuple[Path, mf.experiments.Resul
     out, result = flipped
     found = result.numbers["flips"][1]["scores"]
     assert list(found) == [name for name in _flips.SCORES if "margin" not in name]  # it gives labels alone
-    areas = {name: [] for name in found}
+    areas: dict[str, list[float]] = {name: [] for name in found}
+    curves: dict[str, list[np.ndarray]] = {name: [] for name in found}
     for estimate, _, data in worlds_of(out):
         useful, useless, _ = _flips.useful_and_useless(data)
         trials = estimate.trials
@@ -187,8 +188,12 @@ def test_areas_are_those_of_the_worlds(flipped: tuple[Path, mf.experiments.Resul
         }
         for name, score in by_hand.items():
             areas[name].append(pairs_won(useful, useless, score))
+            curves[name].append(_flips.receiver(useful, useless, score)[1])
     for name in ("memorization", "held_out_accuracy", "kept_accuracy", "mean_influence", "largest_influence"):
         assert found[name]["area"]["mean"] == pytest.approx(np.mean(areas[name]), abs=1e-9), name
+    first, second = curves["memorization"]
+    assert found["memorization"]["curve"] == pytest.approx((first + second) / 2)
+    assert found["memorization"]["curve_stderr"] == pytest.approx(abs(first - second) / 2)
     assert found["kept_accuracy"]["area"]["mean"] == 0.5  # a nearest neighbour is always right on itself
     assert found["largest_influence"]["area"]["mean"] > 0.8  # what test data say
 

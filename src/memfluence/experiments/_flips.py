@@ -58,6 +58,7 @@ DRAWN = {
 }
 RATES = np.linspace(0, 1, 41)  # shares of the useful, at which curves are averaged
 _LINES: tuple[tuple[str, Literal["-", ":"], bool], ...] = (("area", "-", True), ("alone", ":", False))
+_CURVE: dict[str, Literal["mean", "stderr"]] = {"curve": "mean", "curve_stderr": "stderr"}
 _STYLES: dict[str, Literal["-", ":"]] = {"memorized": "-", "random": ":"}
 _COLOURS = (INK, SKY, BLUE, ORANGE, PURPLE, YELLOW, GREEN)  # of shares of flipped labels
 
@@ -115,8 +116,8 @@ def _of_share(campaign: Campaign, flip: float, worlds: Sequence[Mapping[str, Run
         area, alone, curve = zip(*(one[name] for one in told))
         by_score[name] = {"area": _over(area), "alone": _over(alone)}
         if name in DRAWN:
-            known = ~np.isnan(area)
-            by_score[name]["curve"] = np.stack(curve)[known].mean(axis=0) if known.any() else curve[0]
+            points_of = [_over(one) for one in np.transpose(curve)]  # at each of `RATES`
+            by_score[name] |= {key: [one[of] for one in points_of] for key, of in _CURVE.items()}
     dropped = [_dropped(campaign, world, *group[:2]) if "drop" in world else {} for world, group in zip(worlds, groups)]
     return {
         "flip": flip,
@@ -172,14 +173,16 @@ def _over(values: Iterable[float]) -> Spread:
 
 
 def draw_curves(axes: "Axes", found: Sequence[Mapping[str, Any]]) -> None:
-    """The curves at a middle share of flipped labels."""
+    """The curves at a middle share of flipped labels, with bands of one standard error over worlds."""
     flipped = [one for one in found if one["flip"]]
     one = flipped[len(flipped) // 2]
     axes.plot([0, 1], [0, 1], color=SOFT, linewidth=0.8, linestyle=":", label="0.50: a guess")
     for name, colour in DRAWN.items():
         if name in one["scores"]:
             label = f"{_area(one['scores'][name]['area'])}: {SCORES[name][0]}"
-            axes.plot(RATES, one["scores"][name]["curve"], color=colour, linewidth=1.2, label=label)
+            mean, error = (np.array(one["scores"][name][key]) for key in _CURVE)
+            axes.plot(RATES, mean, color=colour, linewidth=1.2, label=label)
+            axes.fill_between(RATES, mean - error, mean + error, color=colour, alpha=0.2, linewidth=0)
     axes.set_xlabel("share of the useful that is called useless")
     axes.set_ylabel("share of the useless that is found")
     axes.set_ylim(-0.62, 1.03)  # room for the legend
