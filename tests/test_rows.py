@@ -374,3 +374,13 @@ def test_a_run_keeps_the_ids_that_it_was_begun_with(tmp_path: Path) -> None:
     with pytest.warns(mf.errors.MemfluenceWarning, match=r"begun with other ids \(row \d+, ...\) of its examples and"):
         again = mf.run((x.set_axis(range(9, 49)), y.to_numpy(), x, y.to_numpy()), **{**how, "trials": 5})
     assert again.ids[0].tolist() == first.ids[0].tolist() == x.index.tolist()
+
+
+@pytest.mark.filterwarnings("ignore::memfluence.errors.MemfluenceWarning")
+def test_tables_of_experiments(world: World) -> None:
+    found = mf.experiments.named("pairs").summarize(world.run, mem=0.0, infl=0.1).table
+    for row in found.itertuples():
+        world.check(0, row.train_index, row.train_id)
+        world.check(1, row.test_index, row.test_id)
+    for row in mf.experiments.named("examples").summarize(world.run).table.to_dict("records"):
+        world.check(0, row["index"], row["id"])

@@ -166,6 +166,20 @@ def test_pairs_above_a_higher_influence(visit: Visit, url: str, digits: Any) -> 
     until(page, "location.hash.includes('min=0.5')")
 
 
+def test_lists_call_examples_by_their_ids(visit: Visit, url: str, digits: Any) -> None:
+    train, test = (ids.tolist() for ids in digits.run.ids)  # rows of scikit-learn's table, not positions
+    first = digits.run.mislabels()["index"].iloc[0]
+    assert train[first] != first
+    page = visit(url, "mislabels")
+    until(page, f"document.querySelector('.verdict .soft bdi').innerText === '{train[first]}'")
+    page = visit(url, "pairs")
+    pair = digits.run.find_pairs()
+    until(page, f"document.querySelector('main bdi').innerText === '{train[pair.train_index[0]]}'")
+    assert str(test[pair.test_index[0]]) in page.locator("main bdi").all_inner_texts()
+    page = visit(url, f"train/{first}")
+    until(page, f"document.querySelector('.id').innerText === 'id {train[first]}'")
+
+
 def test_marking_mislabels_and_the_files_of_the_decisions(visit: Visit, url: str, digits: Any, tmp_path: Path) -> None:
     page = visit(url, "mislabels")
     page.wait_for_selector(".verdict")

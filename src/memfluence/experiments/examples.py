@@ -48,7 +48,7 @@ def summarize(
         raise InputError(f"The `count` of examples around each value must be at least 1. Got {count!r} instead.")
     data = run.dataset(dataset)
     estimate, codes = run.estimate_memorization(keep), run.label_codes[0]
-    names = data.class_names
+    names, ids = data.class_names, run.ids[0].tolist()
     chosen = _chosen(run, names, classes) if classes else _closest(estimate.value, codes, count)
     rows: list[dict[str, Any]] = []
     for code in chosen:
@@ -63,6 +63,7 @@ def summarize(
                 "stderr": float(estimate.stderr[index]),
                 "accuracy_in": float(estimate.accuracy_in[index]),
                 "accuracy_out": float(estimate.accuracy_out[index]),
+                "id": ids[index],
             }
             for value, group in zip(VALUES, groups)
             for index in group.tolist()

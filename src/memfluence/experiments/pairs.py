@@ -55,7 +55,7 @@ def summarize(
     data = run.dataset(dataset)
     order = strongest_first(pairs.train_index, pairs.influence)
     estimates, memorization = run.influence_estimates(keep, memory=memory), run.estimate_memorization(keep)
-    codes = run.label_codes
+    codes, ids = run.label_codes, [own.tolist() for own in run.ids]
     rows: list[dict[str, Any]] = []
     for number, places in enumerate(positions(len(order))):
         for place in places:
@@ -77,6 +77,8 @@ def summarize(
                     "influence": float(found.value[k]),
                     "stderr": float(found.stderr[k]),
                     "selected": bool(found.value[k] >= infl),
+                    "train_id": ids[0][train],
+                    "test_id": ids[1][test],
                 }
                 for k, test in enumerate(best.tolist())
             ]
