@@ -15,6 +15,7 @@ import memfluence as mf
 from engines.commands import DATA, LEARNER, in_this_process, start
 from memfluence.errors import InputError, LearnerError, MemfluenceWarning, RunMismatchError
 from memfluence.experiments import Retraining, consistency, last_layer, removal
+from memfluence.experiments.doing import saved_plan
 from memfluence.store import TrialStore
 
 
@@ -41,6 +42,18 @@ def test_an_experiment_leaves_numbers_a_table_and_figures(name: str, tmp_path: P
     mf.experiment(name, run, **given)
     assert {path.name: path.read_bytes() for path in where.iterdir() if path.is_file()} == before
     assert sorted((where / "trained" / "trials").iterdir()) == segments
+
+
+def test_a_plan_need_not_say_how_many_trials_it_is_from(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    mf.experiment("removal", run, dataset=dataset(), learner=nearest, repeats=2, progress=False)
+    where = run.path / "experiments" / "removal"
+    plan = json.loads((where / "plan.json").read_text())
+    del plan["settings"]["memorization_from_trials"]
+    (where / "plan.json").write_text(json.dumps(plan))
+    read = saved_plan(where, run, {"repeats": 2})
+    assert read is not None
+    assert {one["arm"] for one in read.purposes} == {"all", "memorized", "random"}
 
 
 @pytest.mark.parametrize("name", ["removal", "utility"])

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators.counts import Order, in_threads, kernels
+from memfluence.estimators.counts import Order, in_threads, loaded_kernels
 from memfluence.estimators.intervals import Difference
 from memfluence.estimators.memory import Memory
 
@@ -263,7 +263,7 @@ def keep_largest(
     values: np.ndarray, index: np.ndarray, best: np.ndarray, best_index: np.ndarray, first: int, of_columns: bool
 ) -> None:
     """Merge a tile's values into the largest so far; see `kernels/compiled.py`, which does it where it is loaded."""
-    if kernels.cache_info().currsize and (found := kernels()) is not None:
+    if (found := loaded_kernels()) is not None:
         found.compiled.keep_largest(values, index, best, best_index, first, of_columns)
     else:
         keep_largest_plainly(values, index, best, best_index, first, of_columns)
@@ -288,5 +288,5 @@ def keep_largest_plainly(
 
 
 def _threads() -> int:
-    found = kernels() if kernels.cache_info().currsize else None
+    found = loaded_kernels()
     return 1 if found is None else int(found.thread_count())

@@ -100,7 +100,7 @@ class JointCounter:
         """The kernels, prepared to count so many more pairs; None where the matrix product will do."""
         self._work += pairs * self.trials
         if self._method == "matmul" or (
-            self._method == "auto" and self._work < WORTH_LOADING and not kernels.cache_info().currsize
+            self._method == "auto" and self._work < WORTH_LOADING and loaded_kernels() is None
         ):
             return None
         if self._packed is None and (found := kernels()) is not None:
@@ -199,6 +199,11 @@ def bits_at(bits: np.ndarray, columns: np.ndarray) -> np.ndarray:
     found >>= (columns & 7).astype(np.uint8)
     found &= np.uint8(1)
     return found
+
+
+def loaded_kernels() -> ModuleType | None:
+    """`kernels`, if something has loaded them already: for work that is too small to load them for."""
+    return kernels() if kernels.cache_info().currsize else None
 
 
 @functools.cache

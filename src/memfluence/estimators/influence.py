@@ -43,6 +43,7 @@ from memfluence.estimators.counts import (
     column_counts,
     each_tile,
     kernels,
+    loaded_kernels,
     pair_counts,
 )
 from memfluence.estimators.intervals import Difference, clustered_difference, difference
@@ -203,7 +204,7 @@ class Influence(Estimates):
         """Write the estimates of a tile into `values`, at (first, column) and on."""
         trials_in, trials_out = (kept[train].astype(float) for kept in (self.arms.trials_in, self.arms.trials_out))
         correct_out = self._correct_out[test].astype(float)  # (test,)
-        loaded = kernels() if kernels.cache_info().currsize else None
+        loaded = loaded_kernels()
         if loaded is not None and values.dtype in (np.float32, np.float64) and values.flags.c_contiguous:
             loaded.compiled.divide(counts[0], counts[-1], trials_in, trials_out, correct_out, values, first, column)
             return

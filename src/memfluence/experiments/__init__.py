@@ -6,6 +6,7 @@ draw(result)        the figure
 draw_more(result)   further figures by what their names end with, if there are any
 say(result)         the table and the lines that the command line prints
 report(result, of)  the paragraphs of its section in the report of `reproduce`; without it, the title is shown there
+HEADING, CAPTION    of that section and of its figure; without them, its line in `EXPERIMENTS` is used
 
 `memfluence.experiment(NAME, RUN, ...)` plans, trains with any engine into a store of its own, summarizes and draws. The
 parameters of `plan` and `summarize` are the options of `memfluence experiment NAME`, if they are in `HELP` or annotated

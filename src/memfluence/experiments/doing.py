@@ -281,8 +281,8 @@ def saved_plan(out: Path, run: Run, asked: Mapping[str, Any]) -> Retraining | No
         differ += ["thresholds"] * ({*asked["thresholds"], settings["mem"]} != planned)
     if differ:
         raise _another_plan(out, sorted(differ))
-    made_of = next(value for name, value in settings.items() if name.endswith("_from_trials"))
-    if made_of != (now := len(of_keep(run, settings["keep"]))):
+    made_of = next((value for name, value in settings.items() if name.endswith("_from_trials")), None)
+    if made_of is not None and made_of != (now := len(of_keep(run, settings["keep"]))):
         warnings.warn(
             f"The models in {out} were planned from {made_of:,} trials of {run.path}, which has {now:,} by now; what"
             " they give is about the examples that were chosen then.",

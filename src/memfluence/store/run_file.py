@@ -4,7 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, NoReturn
 
 from memfluence.errors import InputError, MemfluenceError, RunMismatchError, StoreError, shortened
@@ -45,7 +45,6 @@ def _check(value: Any, levels: int) -> None:
 
 
 _NEEDED = {"dataset", "learner", "plan", "kinds", "trials", "record", "columns"}
-_KNOWN = _NEEDED | {"group_size", "repeats", "versions", "format", "learner_text"}
 _EXAMPLES = re.compile(r"examples-[0-9a-f]{32}\.parquet")
 _ARMS = ("both", "in", "out", "neither")
 
@@ -55,7 +54,7 @@ def check_run(raw: Any) -> None:
     _require(isinstance(raw, dict), "", "hold an object", raw)
     if missing := sorted(_NEEDED - raw.keys()):
         raise ValueError(f"it has no {missing[0]!r}")
-    if unknown := sorted(raw.keys() - _KNOWN):
+    if unknown := sorted(raw.keys() - {one.name for one in fields(RunInfo)}):
         raise ValueError(f"it has an entry {shortened(unknown[0])} that is not known")
     _check_dataset(raw["dataset"])
     learner = raw["learner"]

@@ -1,8 +1,9 @@
 """Options of training: what the trials are and how they are run, each with its default and its help beside it.
 
-The signature of `memfluence.run`, the options of `memfluence run` and of every other command that trains models follow
-from these fields (`taking` here, `options_of` in the command line), so a new option is one field and its use. Help
-and messages name an option as Python does, `keep` or `engine='ray'`; the command line shows --keep and --engine ray.
+The signature of `memfluence.run`, the options of `memfluence run`, of `plan` and of experiments follow from these
+fields (`taking` here, `options_of` in the command line), so a new option is one field and its use. `reproduce` names
+those that it has. Help and messages name an option as Python does, `keep` or `engine='ray'`; the command line shows
+--keep and --engine ray.
 """
 
 import inspect

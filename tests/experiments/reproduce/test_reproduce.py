@@ -112,6 +112,18 @@ def test_a_run_that_is_there_is_used(tmp_path: Path) -> None:
         mf.reproduce("digits", run=base.path, trials=50, out=tmp_path / "out", progress=False)
 
 
+def test_an_experiment_without_a_heading_has_its_line_of_the_registry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What docs/architecture.md asks of an experiment is enough for its section."""
+    base = mf.run("digits", settings=FAST, trials=64, out=tmp_path / "run", progress=False)
+    for name in ("HEADING", "CAPTION", "report"):
+        monkeypatch.delattr(mf.experiments.histogram, name, raising=False)
+    mf.reproduce("digits", run=base.path, only="histogram", budget="0", out=tmp_path / "out", progress=False)
+    text = (tmp_path / "out" / "reproduction.md").read_text()
+    assert "## Influence of the pairs (Fig. 3)\n\n![Influence of the pairs (Fig. 3)](" in text
+
+
 class Stopping(Silent):
     """Ctrl-C after so many trials."""
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from memfluence import paper
-from memfluence.experiments import named
+from memfluence.experiments import EXPERIMENTS, named
 from memfluence.experiments._result import Result, plain
 from memfluence.experiments.histogram import STRONG
 from memfluence.experiments.reproduce._parts import Parts
@@ -79,7 +79,7 @@ def write_report(subject: Subject, parts: Parts, path: Path) -> dict[str, Any]:
 def _section(part: str, result: Result, where: Path, path: Path, subject: str) -> list[str]:
     """The section of a part: its heading, its figure, and what its experiment says of it."""
     module = named(result.name)
-    heading = ANOTHER_NETWORK if part == "architectures" else module.HEADING
+    heading = ANOTHER_NETWORK if part == "architectures" else getattr(module, "HEADING", EXPERIMENTS[part].rstrip("."))
     caption = getattr(module, "CAPTION", heading)
     said = module.report(result, subject) if hasattr(module, "report") else [f"{caption} {result.title}."]
     figures = sorted(where.glob(f"{result.name}*.png"), key=lambda file: len(file.name))

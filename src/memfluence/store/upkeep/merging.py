@@ -75,9 +75,11 @@ def merge(out: str | Location, runs: Sequence[str | Location]) -> Merged:
         batches.add(name, rows_there.take(np.flatnonzero(np.isin(rows_there.numbers, numbers))))
     batches.close()
     added = sum(map(len, wanted.values()))
+    told = set(target.failures())
     for store in given:
         for trial, failure in store.failures(counts).items():
-            if trial not in target.failures():
+            if trial not in told:
+                told.add(trial)
                 target.write_failure(failure)
     return Merged(str(out), added, given_rows - added, len(counts), tuple(sorted(differing)))
 
