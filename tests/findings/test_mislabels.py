@@ -95,8 +95,45 @@ def test_chance_numbers_of_held_out_models_do_not_rank(with_predictions):
     assert (np.diff(found.accuracy_in[:-1]) >= 0).all()
 
 
-def test_predictions_of_another_shape_are_refused():
+@pytest.mark.parametrize("at_once", [2**23, 300])
+@pytest.mark.parametrize("with_predictions", [True, False])
+def test_margins_rank_by_their_held_out_mean(monkeypatch, at_once, with_predictions):
+    """Equal to a loop; 1 / (1 + exp(margin)) of each held-out model, 1/2 where there is no number."""
+    monkeypatch.setattr("memfluence.findings.mislabels.PREDICTIONS_AT_ONCE", at_once)
+    trials, labels, predictions, mask = make_world(repeats=2)
+    margins = np.random.default_rng(1).normal(1, 4, mask.shape).astype(np.float16)
+    margins[3, 5], margins[:, 6], margins[:, 7] = np.nan, -60, -50  # both rejected by 1, as far as floats can say
+    said = predictions if with_predictions else None
+    found = likely_mislabels(trials, BOTH, labels, N_CLASSES, said, margins=margins)
+    degree = np.where(np.isnan(margins), 0.5, 1 / (1 + np.exp(margins.astype(float))))
+    ranked = (~mask).sum(axis=0) // 2
+    for place, i in enumerate(found.index[:-1]):
+        number = np.where(2 * ranked[i] < np.median(ranked), ranked[i], np.median(ranked))
+        expected = wilson_interval(degree[~mask[:, i], i].mean(), number)[0]
+        assert found.score[place] == pytest.approx(expected, rel=1e-12)
+    assert found.index[:2].tolist() == [6, 7]
+    assert (np.diff(found.score[:-1]) <= 0).all()
+    assert found.index[-1] == 0  # never left out
+    votes = likely_mislabels(trials, BOTH, labels, N_CLASSES, said)
+    assert (votes.agreement is None) == (found.agreement is None) == (not with_predictions)
+    np.testing.assert_array_equal(np.sort(votes.accuracy_out), np.sort(found.accuracy_out))
+
+
+def test_a_run_ranks_by_the_margins_that_it_recorded(tmp_path):
+    data = mf.datasets.load("longtail?n_train=60&n_test=10&n_classes=3&subpopulations=8&flip=0.1")
+    run = mf.run(data, trials=12, record=["margin"], out=tmp_path / "run", progress=False)
+    of = run.trials, run.info.kinds, run.label_codes[0], 3
+    margins = likely_mislabels(*of, margins=run.recorded("train_margin"))
+    assert run.mislabels()["index"].tolist() == margins.index.tolist()
+    votes = run.find_mislabels(margins=False)
+    assert votes.index.tolist() == likely_mislabels(*of).index.tolist()
+    assert votes.score.tolist() != margins.score.tolist()
+
+
+def test_arrays_of_another_shape_are_refused():
     trials, labels, predictions, _ = make_world()
+    with pytest.raises(InputError, match=r"margins must have the shape \(trials, n_train\)"):
+        likely_mislabels(trials, BOTH, labels, N_CLASSES, margins=np.zeros((2, 24)))
     with pytest.raises(InputError, match=r"shape \(trials, n_train\)"):
         likely_mislabels(trials, BOTH, labels, N_CLASSES, predictions[:, :5])
 

@@ -73,7 +73,7 @@ def useful_and_useless(data: Dataset) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 def scores(run: Run) -> dict[str, np.ndarray]:
     """Scores of training examples, (n_train,) each, high where an example is expected to be useless."""
-    found, ranked = run.estimate_memorization(), run.find_mislabels()
+    found, ranked = run.estimate_memorization(), run.find_mislabels(margins=False)  # the margins have a score each
     influence = run.influence_estimates().block()  # (n_train, n_test)
     mislabel = np.empty(run.info.n_train)
     mislabel[ranked.index] = ranked.score

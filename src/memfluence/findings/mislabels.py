@@ -6,13 +6,22 @@ were recorded (`record="prediction"`), held-out models also say what they see in
 but which is rare or ambiguous is held-out wrong, too; what sets a mislabel apart is that held-out models agree on
 *one* other label. That label is the `suggestion`, and `agreement` the share of held-out models that give it.
 
-Ranking. By the lower end of a 95% interval (Wilson) for a share of the held-out models: of those that agree on the
-suggestion, or, without predictions, of those that are wrong. The interval takes every example to have been left out as
+Ranking. By the lower end of a 95% interval (Wilson) for how far held-out models reject the label. Where margins were
+recorded (`record="margin"`) that is the mean over held-out models of
+
+    1 / (1 + exp(margin)),   margin = score of the label - largest other score,
+
+which is 1/2 where a model cannot decide and the probability of the other class where there are two classes and scores
+are log-probabilities. Otherwise models have one vote each, and it is a share of them: of those that agree on the
+suggestion, or, without predictions, of those that are wrong. Votes tie where models agree on hundreds of examples, and
+do not say how narrowly; margins do. The interval is Wilson's for a share, which is too long for graded answers: they
+vary less. It takes every example to have been left out as
 often as the median one, since by how many more trials than another one chance left it out says nothing about its label,
 and among hundreds of shares of 100% would decide alone; only where it was less than half as often, its own number
 counts, so that few held-out models cannot lead the list. Ties go to the lower accuracy_in, then to the lower index: of
 two examples that held-out models reject alike, the one that even models that kept it do not accept lies among many that
-contradict its label, while one that is learned by heart at once is like no other, rightly labeled or not.
+contradict its label, while one that is learned by heart at once is like no other, rightly labeled or not. With margins
+ties go to what the mean itself says, which tells 1e-9 from 1e-20 where 1 minus it does not.
 
 Memorization itself is shown but does not rank: a learner that does not fit every example leaves many mislabels wrong
 even when kept, so their memorization is low. `benchmarks/mislabels.py` plants label flips and gives the precision of
@@ -23,7 +32,9 @@ the standard error after one success and one failure are added. The suggestion i
 so its agreement is biased upwards where held-out models scatter; near 1 the bias is gone. The end of a list is
 selected among many, which no single interval knows.
 
-Failure cases. An example that was never left out has no score (NaN) and comes last. Two classes that the learner
+Failure cases. An example that was never left out has no score (NaN) and comes last. A margin that is not a number (a
+network whose training diverged) counts as 1/2. Margins of a learner that is always too sure (naive Bayes) are little
+better than votes. Two classes that the learner
 confuses systematically look like mislabels of each other: look at the pictures.
 
 Paper: Sec. 3.1 finds mislabels among the memorized examples; confident learning (Northcutt et al. 2021) takes the
@@ -90,28 +101,32 @@ def likely_mislabels(
     predictions: np.ndarray | None = None,  # (trials, n_train) codes; n_classes means 'none of them'
     keep: float | None = None,
     *,
+    margins: np.ndarray | None = None,  # (trials, n_train)
     memory: str | int | Memory | None = None,
 ) -> Mislabels:
     """Every training example, ranked by how surely held-out models reject its label."""
-    if predictions is not None and predictions.shape != (len(trials), trials.n_train):
-        raise InputError(
-            f"The predictions must have the shape (trials, n_train) = {(len(trials), trials.n_train)};"
-            f" got {predictions.shape}."
-        )
-    if predictions is not None:
-        needed = predictions.nbytes + 8 * 4 * min(PREDICTIONS_AT_ONCE, predictions.size)
-        Memory.of(memory).check(needed, "counting the predictions", "a run without them")
+    for name, given in (("predictions", predictions), ("margins", margins)):
+        if given is not None and given.shape != (len(trials), trials.n_train):
+            raise InputError(
+                f"The {name} must have the shape (trials, n_train) = {(len(trials), trials.n_train)};"
+                f" got {given.shape}."
+            )
+        if given is not None:
+            needed = given.nbytes + 8 * 4 * min(PREDICTIONS_AT_ONCE, given.size)
+            Memory.of(memory).check(needed, f"counting the {name}", "a run without them")
     chosen = arms(trials, kinds, keep)
     found = memorization_of(chosen)
-    said = None
-    if predictions is None:
-        rejected = 1 - found.accuracy_out  # (n_train,)
-    else:
-        rows = np.searchsorted(trials.numbers, chosen.out_trials.numbers)
+    rows = np.searchsorted(trials.numbers, chosen.out_trials.numbers)
+    said, accepted, ties = None, found.accuracy_out, found.accuracy_in
+    rejected = 1 - accepted  # (n_train,)
+    if predictions is not None:
         said = _agreement(chosen, labels, n_classes, predictions[rows])
         rejected = said.share
+    if margins is not None:
+        accepted = ties = _accepted(chosen, margins, rows)
+        rejected = 1 - accepted
     score = wilson_interval(rejected, _as_often(chosen.sample_out))[0]  # (n_train,)
-    order = np.lexsort((found.accuracy_in, -score))  # stable, and NaN last
+    order = np.lexsort((ties, -score))  # stable, and NaN last
     return Mislabels(
         index=order,
         label=labels[order],
@@ -154,6 +169,22 @@ def _as_often(held_out: np.ndarray) -> np.ndarray:
     """The number of held-out models that each share is ranked with: the median, or its own if less than half of it."""
     typical = np.median(held_out)
     return np.where(2 * held_out < typical, held_out, typical)
+
+
+def _accepted(chosen: Arms, margins: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """The mean of 1 / (1 + exp(-margin)) over the models, in these rows, that left each example out: (n_train,)."""
+    from scipy.special import expit
+
+    mean = np.empty(chosen.n_train)
+    at_once = max(1, PREDICTIONS_AT_ONCE // max(1, len(rows)))
+    for start in range(0, chosen.n_train, at_once):
+        some = np.arange(start, min(chosen.n_train, start + at_once))
+        values = expit(margins[rows, start : start + at_once].astype(float))  # (trials, some)
+        values[np.isnan(values)] = 0.5
+        left_out = bits_at(chosen.out_trials.mask, some) == 0
+        with np.errstate(invalid="ignore"):  # 0 / 0: never left out
+            mean[some] = values.sum(axis=0, where=left_out) / left_out.sum(axis=0)
+    return mean
 
 
 def _agreement(chosen: Arms, labels: np.ndarray, n_classes: int, predictions: np.ndarray) -> Agreement:

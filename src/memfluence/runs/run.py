@@ -306,15 +306,22 @@ class Run:
         """The trials that a target takes (`stderr`, `jaccard`, `fdr`), and what multiples of today's would give."""
         return findings.trials_needed(*self._for_pairs, **self._capped(targets))
 
-    def find_mislabels(self, keep: float | None = None) -> findings.Mislabels:
-        """Training examples, ranked by how surely held-out models reject their label, as arrays; labels are codes."""
-        recorded = self.recorded("train_prediction") if "train_prediction" in self.info.columns else None
-        labels, n_classes = self.label_codes[0], len(self.classes)
-        of = self.trials, self.info.kinds, labels, n_classes
-        return findings.likely_mislabels(*of, recorded, keep, memory=self.memory)
+    def find_mislabels(self, keep: float | None = None, *, margins: bool = True) -> findings.Mislabels:
+        """Training examples, ranked by how surely held-out models reject their label, as arrays; labels are codes.
+
+        Where the run recorded margins they rank, unless `margins=False`: then models have one vote each.
+        """
+        names = ("train_prediction", "train_margin") if margins else ("train_prediction",)
+        recorded = {name: self.recorded(name) for name in names if name in self.info.columns}
+        said, held = recorded.get("train_prediction"), recorded.get("train_margin")
+        of = self.trials, self.info.kinds, self.label_codes[0], len(self.classes)
+        return findings.likely_mislabels(*of, said, keep, margins=held, memory=self.memory)
 
     def mislabels(self, keep: float | None = None) -> "pd.DataFrame":
-        """Likely mislabels first, one row per training example; with `record=("prediction",)` also a better label."""
+        """Likely mislabels first, one row per training example; with `record=("prediction",)` also a better label.
+
+        With `record=("margin",)` they are ranked by how far held-out models reject the label, not by votes alone.
+        """
         return Table.of_examples(self.find_mislabels(keep).columns(self.classes), self.ids).frame()
 
     def held_out_votes(self, keep: float | None = None) -> np.ndarray:
