@@ -9,10 +9,11 @@ from test_figures import images_of
 from tiny_run import N_TEST, TRIALS, make_run
 
 from memfluence.datasets import from_arrays
+from memfluence.drawing import write
 from memfluence.errors import InputError
 from memfluence.findings import likely_mislabels
 from memfluence.report import duplicates_figure, mislabels_figure
-from memfluence.report.figures import GAP, PICTURE, _write
+from memfluence.report.figures import GAP, PICTURE
 
 
 def test_duplicates_stand_side_by_side(tmp_path: Path) -> None:
@@ -58,7 +59,7 @@ def test_words_do_not_leave_their_cell(dpi: int) -> None:
     """Widths at the resolution of the file differ by some percent from those measured, for which there is a gap."""
     figure = Figure(figsize=(4, 2))
     for text in ("maple tree? 100%", "sweet pepper? 100%", "an extraordinarily long name? 100%", "bee"):
-        _write(figure, 0.1, 1.0, text, "black", True, room=PICTURE)
+        write(figure, 0.1, 1.0, text, "black", True, size=7.5, room=PICTURE)
     figure.set_dpi(dpi)
     widths = [written.get_window_extent().width / dpi for written in figure.texts]
     assert max(widths) < PICTURE + GAP
