@@ -165,3 +165,9 @@ def test_every_public_name_is_there() -> None:
     assert set(memfluence.__all__) <= set(dir(memfluence))
     with pytest.raises(AttributeError):
         _ = memfluence.nothing  # type: ignore[attr-defined]
+
+
+def test_files_of_tests_have_names_of_their_own() -> None:
+    """Two of one name cannot be collected together, because folders of tests are no packages."""
+    names = sorted(path.name for path in Path(__file__).parent.rglob("test_*.py"))
+    assert not {name for name in names if names.count(name) > 1}
