@@ -23,7 +23,7 @@ from memfluence.cli._terminal import (
     stdout_to_stderr,
     table,
 )
-from memfluence.errors import InputError
+from memfluence.errors import InputError, TrialsFailedError
 from memfluence.training.options import PlanOptions, RunOptions
 
 _SHOWN = 10  # processes that a person sees; --json gives all
@@ -36,11 +36,16 @@ def run(dataset: DatasetArgument, json: JsonOption = False, **options: Annotated
 
     one_thread_from_the_start()
     from memfluence.runs.status import status_of
+    from memfluence.store import TrialStore
     from memfluence.training.campaign import failed_trials, prepare
 
     campaign = prepare(RunOptions(dataset, **options))
+    failed: TrialsFailedError | None = None
     with stdout_to_stderr():  # what learners print is not our output
-        store = campaign.run()
+        try:
+            store = campaign.run()
+        except TrialsFailedError as error:  # its status is said all the same
+            failed, store = error, TrialStore.open(campaign.out)
     status = status_of(store)
     if json:
         as_json(status)
@@ -52,7 +57,7 @@ def run(dataset: DatasetArgument, json: JsonOption = False, **options: Annotated
         )
         if status["trials"]:
             say(f"Next: memfluence report {shlex.quote(str(store.path))}")
-    if failed := failed_trials(store):
+    if failed := failed or failed_trials(store):
         raise failed
 
 

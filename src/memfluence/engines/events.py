@@ -1,5 +1,6 @@
 """What engines tell the outside; only the progress module prints."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ class TrialDone:
     trial: int
     test_accuracy: float
     seconds: float
+    kept_accuracy: float = math.nan  # on the training examples that it keeps
 
 
 @dataclass(frozen=True)

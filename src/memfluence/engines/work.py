@@ -1,6 +1,7 @@
 """The work that engines share out: groups of trials, and how one group is run and stored."""
 
 import importlib.metadata
+import math
 import os
 import platform
 import time
@@ -125,8 +126,9 @@ class GroupRunner:
             self.fail([result.trial], result.message, result.traceback)
             return
         self._writer.add(replace(result, host=self._host, process=os.getpid(), finished=time.time()))
-        accuracy = float(result.test_correct.mean())
-        self._emit(TrialDone(result.trial, test_accuracy=accuracy, seconds=result.seconds))
+        on_test, kept = float(result.test_correct.mean()), result.train_correct[result.mask]
+        on_kept = float(kept.mean()) if len(kept) else math.nan
+        self._emit(TrialDone(result.trial, on_test, result.seconds, on_kept))
 
     def fail(self, trials: Collection[int], message: str, trace: str = "") -> None:
         """Leave a note of a failure for each trial."""

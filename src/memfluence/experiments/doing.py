@@ -28,7 +28,7 @@ from memfluence.learners import Learner, described, resolve
 from memfluence.records import Trials
 from memfluence.runs import Run, about, open_run
 from memfluence.store import refuse_uri, unpack, write_whole
-from memfluence.training.campaign import failed_trials, listener_of, prepare
+from memfluence.training.campaign import check_failures, listener_of, prepare
 from memfluence.training.options import EngineOptions, TrialOptions, option, run_options, same_as
 
 if TYPE_CHECKING:
@@ -153,10 +153,7 @@ class Training(EngineOptions):
         chosen = run_options(self, dataset=dataset, learner=learner, settings=None, out=out, **design)
         campaign = prepare(chosen, known_by=known_by)
         store = campaign.run()
-        if failed := failed_trials(store):
-            if not len(store.scan().numbers):
-                raise failed
-            warnings.warn(str(failed), MemfluenceWarning, stacklevel=4)
+        check_failures(store, stacklevel=4)
         return Run(store, campaign.dataset)
 
     @property

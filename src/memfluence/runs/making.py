@@ -1,10 +1,7 @@
 """Making a run: the whole way from a dataset and a learner to a `Run`, in one call."""
 
-import warnings
-
-from memfluence.errors import MemfluenceWarning
 from memfluence.runs.run import Run
-from memfluence.training.campaign import failed_trials, prepare
+from memfluence.training.campaign import check_failures, prepare
 from memfluence.training.options import RunOptions, taking
 
 
@@ -28,11 +25,11 @@ def run(options: RunOptions) -> Run:
     machine is a node if it is left out), with `gpus_per_worker`, such as 0.5, for each of at most `workers` tasks at a
     time; `out` must then be on storage that all nodes see. `shard` is "i/N", a part of the run, or "auto".
 
-    Trials that fail are reported by a warning and do not stop the others. With `workers` > 1 the calling script needs
-    the usual `if __name__ == "__main__":` guard; a notebook needs nothing.
+    Trials that fail are reported by a warning and do not stop the others; it is an error if none succeeds. Where the
+    first 20 fail alike it stops, unless `keep_going`. With `workers` > 1 the calling script needs the usual
+    `if __name__ == "__main__":` guard; a notebook needs nothing.
     """
     campaign = prepare(options)
     store = campaign.run()
-    if failed := failed_trials(store):
-        warnings.warn(str(failed), MemfluenceWarning, stacklevel=3)
+    check_failures(store, stacklevel=3)
     return Run(store, campaign.dataset)

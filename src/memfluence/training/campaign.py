@@ -28,6 +28,7 @@ from memfluence.errors import (
 )
 from memfluence.records import EXTRA_COLUMNS, canonical_json
 from memfluence.store import Location, RunInfo, TrialStore, locate, remember_data, segment_columns
+from memfluence.training.first_trials import FirstTrials
 from memfluence.training.options import RunOptions, parse_shard
 
 DEFAULT_TRIALS = 2000  # the paper's number for ImageNet; standard errors of about 0.025 at worst with keep 0.7
@@ -60,14 +61,15 @@ class Campaign:
         # The whole path: a learner may change the directory.
         of = self.dataset, self.learner, self.design, store.path.absolute()
         work = engines.Work(*of, there.identity, there.group_size, there.record, self.device, every)
-        listener = listener_of(options.progress)
-        listener.start(total=done + sum(len(group.wanted) for group in pending), done=done)
+        listener, to_run = listener_of(options.progress), sum(len(group.wanted) for group in pending)
+        listener.start(total=done + to_run, done=done)
+        first = FirstTrials(self.dataset, to_run, listener.event, options.keep_going)
         try:
             engines.execute(
                 self.engine,
                 work,
                 pending,
-                listener.event,
+                first.event,
                 workers=options.workers,
                 address=options.address,
                 gpus_per_worker=options.gpus_per_worker,
@@ -195,11 +197,22 @@ def failed_trials(store: TrialStore) -> TrialsFailedError | None:
     number, failure = next(iter(failures.items()))
     what = f"{len(failures)} trial(s) failed (trial {number}: {failure.summary})"
     if stored:
-        return TrialsFailedError(f"{what} and are left out; `retry_failed=True` runs just those again.")
+        return TrialsFailedError(
+            f"{what} and are left out; `retry_failed=True` runs just those again (a learner that was mended is another"
+            " one and needs another `out`)."
+        )
     return TrialsFailedError(
         f"{what}, and none succeeded; mend the learner or the data (docs/your-own-model.md), then run them again with"
         " `retry_failed=True`."
     )
+
+
+def check_failures(store: TrialStore, stacklevel: int) -> None:
+    """Raise if no trial succeeded; warn of trials that failed."""
+    if failed := failed_trials(store):
+        if not len(store.scan().numbers):
+            raise failed
+        warnings.warn(str(failed), MemfluenceWarning, stacklevel=stacklevel + 1)
 
 
 def listener_of(progress: bool | ProgressListener) -> ProgressListener:
@@ -232,8 +245,11 @@ def _pending(
     store.set_aside(scan.damaged)
     done = set(scan.numbers.tolist())
     store.checkpoints().remove(done)  # of a process that was killed just after it had stored them
-    failed = set(store.failures(done))
-    wanted = (failed if retry_failed else set(range(trials)) - failed) - done
+    failed, missing = set(store.failures(done)), set(range(trials)) - done
+    # Nothing is stored where all have failed: then those are missing, too, that were never begun.
+    wanted = missing - failed if not retry_failed else failed if done else missing
+    if retry_failed and missing and not wanted:
+        _note(f"No trial has failed; leave out `retry_failed` to train the {len(missing)} that are missing.")
     part, parts = shard or (0, 1)
     pending, finished = (
         [one for one in engines.groups_of(some, store.info.group_size) if one.number % parts == part]

@@ -164,7 +164,8 @@ class EngineOptions(MachineOptions):
     shard: str | tuple[int, int] | None = option(
         None, "Run only this part of the groups; auto: as the job array's variables say.", metavar="i/N|auto"
     )
-    retry_failed: bool = option(False, "Run just the trials that failed.", text=bool)
+    retry_failed: bool = option(False, "Run just the trials that failed; all, if none succeeded.", text=bool)
+    keep_going: bool = option(False, "Go on even if the first 20 trials fail alike.", text=bool)
     checkpoint_every: float = option(
         60.0,
         "Keep a long trial's state so often, to go on within it; at Ctrl-C as well. 0: never.",
