@@ -5,7 +5,6 @@ A message is one sentence (or two short ones) that a person can act on without a
 """
 
 import difflib
-import importlib.util
 from collections.abc import Iterable
 from typing import Any
 
@@ -100,10 +99,9 @@ class MemfluenceWarning(UserWarning):
     """Something that the reader of a result should know."""
 
 
-def require_torch(what: str) -> None:
-    """Raise with the way out where torch is not installed: it is an extra, several times the size of all else."""
-    if importlib.util.find_spec("torch") is None:
-        raise LearnerError(
-            f"{what} needs torch, which is not installed: pip install 'memfluence[torch]' (docs/start.md has the small"
-            " build for CPUs). Learners of scikit-learn do not: `learner='sklearn.linear_model:LogisticRegression'`."
-        )
+def needs_torch(what: str) -> LearnerError:
+    """For where torch is not installed: it is an extra, as large as all else."""
+    return LearnerError(
+        f"{what} needs torch, which is not installed: pip install 'memfluence[torch]' (docs/start.md has the small build"
+        " for CPUs). Learners of scikit-learn do not: `learner='sklearn.linear_model:LogisticRegression'`."
+    )

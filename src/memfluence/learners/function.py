@@ -1,5 +1,6 @@
 """`FunctionLearner`: any training code, as a function `train(x, y, seed) -> predict`, with `device` in torch."""
 
+import importlib.util
 import inspect
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memfluence.datasets import Dataset
-from memfluence.errors import LearnerError, require_torch
+from memfluence.errors import LearnerError, needs_torch
 from memfluence.learners.identity import called, identity
 from memfluence.learners.outcomes import (
     UnusableReturnError,
@@ -110,7 +111,8 @@ class FunctionLearner:
         if "device" not in self._asked_for():
             yield from one_by_one(trials, lambda trial: self._outcome(dataset, None, trial, record))
             return
-        require_torch("A function that takes the parameter 'device'")
+        if importlib.util.find_spec("torch") is None:
+            raise needs_torch("A function that takes the parameter 'device'")
         from memfluence.learners.nets.device import one_thread
 
         with one_thread():

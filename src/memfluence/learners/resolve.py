@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from memfluence.datasets import Dataset
-from memfluence.errors import LearnerError, MemfluenceWarning, require_torch, shortened
+from memfluence.errors import LearnerError, MemfluenceWarning, needs_torch, shortened
 from memfluence.learners.estimator import EstimatorLearner
 from memfluence.learners.factory import ModuleFactory
 from memfluence.learners.function import FunctionLearner
@@ -72,7 +72,7 @@ def resolve(learner: Any = "mlp", settings: Mapping[str, Any] | None = None) -> 
     if is_file(learner):
         raise LearnerError(f"say which attribute of the file is the learner: {learner}:{_example(load(learner))}.")
     if learner in BUILTIN:
-        require_torch(f"The learner {learner}")
+        _check_torch(learner)
         module, _, name = BUILTIN[learner].partition(":")
         return _from_object(getattr(importlib.import_module(module), name), settings or {}, learner)
     known_or_error(
@@ -81,8 +81,13 @@ def resolve(learner: Any = "mlp", settings: Mapping[str, Any] | None = None) -> 
         "there is no built-in learner",
         "One of your own is module:attribute or file.py:attribute; built in:",
     )
-    require_torch(f"The learner {learner}")
+    _check_torch(learner)
     return from_preset(preset_names()[learner], settings or {})
+
+
+def _check_torch(learner: str) -> None:
+    if importlib.util.find_spec("torch") is None:
+        raise needs_torch(f"The learner {learner}")
 
 
 def built_in() -> set[str]:

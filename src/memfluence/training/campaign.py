@@ -6,6 +6,7 @@
 A run that is there already goes on with what it misses.
 """
 
+import importlib.util
 import json
 import math
 import warnings
@@ -24,7 +25,7 @@ from memfluence.errors import (
     MemfluenceWarning,
     TrialsFailedError,
     checked_integer,
-    require_torch,
+    needs_torch,
 )
 from memfluence.records import EXTRA_COLUMNS, canonical_json
 from memfluence.store import Location, RunInfo, TrialStore, locate, remember_data, segment_columns
@@ -269,7 +270,8 @@ def _checked_device(device: str, engine: str, gpus_per_worker: float | None) -> 
     if engine == "ray":  # this machine need not have the device
         return engines.gpus_and_device(device, gpus_per_worker)[1]
     if device == "cuda":
-        require_torch("A CUDA device")
+        if importlib.util.find_spec("torch") is None:
+            raise needs_torch("A CUDA device")
         import torch
 
         if not torch.cuda.is_available():

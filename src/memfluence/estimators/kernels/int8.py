@@ -8,11 +8,12 @@ two float64 divisions as on a CPU, so that values, ties and thresholds agree to 
 Everything runs on CPU tensors too, slowly, which is how it is tested.
 """
 
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memfluence.errors import InputError, require_torch
+from memfluence.errors import InputError, needs_torch
 from memfluence.estimators._arms import Arms
 from memfluence.estimators._estimates import Block
 from memfluence.estimators.counts import column_counts
@@ -66,7 +67,8 @@ class DeviceScan:
 
 
 def _device(name: str) -> "torch.device":
-    require_torch("A search on a GPU")
+    if importlib.util.find_spec("torch") is None:
+        raise needs_torch("A search on a GPU")
     import torch
 
     try:
