@@ -102,6 +102,6 @@ class MemfluenceWarning(UserWarning):
 def needs_torch(what: str) -> LearnerError:
     """For where torch is not installed: it is an extra, as large as all else."""
     return LearnerError(
-        f"{what} needs torch, which is not installed: pip install 'memfluence[torch]' (docs/start.md has the small build"
-        " for CPUs). Learners of scikit-learn do not: `learner='sklearn.linear_model:LogisticRegression'`."
+        f"{what} needs torch, which is not installed: pip install 'memfluence[torch]' (docs/start.md has the small"
+        " build for CPUs). Learners of scikit-learn do not: `learner='sklearn.linear_model:LogisticRegression'`."
     )
