@@ -109,6 +109,13 @@ def mislabels(out: Path) -> None:
     assert run("benchmarks/mislabels.py", "--trials", 16).count("| 16 | agreement |") == 2
 
 
+def mislabels_of_tables(out: Path) -> None:
+    tiny = ("--tables", "wine", "--learners", "naive Bayes", "--shares", 0.1, "--seeds", 1, "--trials", 12)
+    row = run("benchmarks/mislabels.py", *tiny).splitlines()[-1].split(" | ")
+    assert row[:3] == ["| wine", "naive Bayes", "10%"]
+    assert all(0 < float(area) <= 1 for area in row[3:6])
+
+
 def recipes(out: Path) -> None:
     pairs = np.arange(0, 40, 2), np.arange(20)
     np.savez(out / "published.npz", tr_idx=pairs[0], tt_idx=pairs[1])
@@ -190,7 +197,7 @@ RUNS: dict[str, list[Callable[[Path], None]]] = {
     "benchmarks/engines.py": [engines],
     "benchmarks/estimate.py": [estimate, estimate_on_a_device],
     "benchmarks/explorer.py": [explorer],
-    "benchmarks/mislabels.py": [mislabels],
+    "benchmarks/mislabels.py": [mislabels, mislabels_of_tables],
     "benchmarks/recipes.py": [recipes],
     "benchmarks/variance.py": [variance],
     "docs/judge_digits.py": [judge_digits],

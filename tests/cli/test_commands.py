@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from memfluence.cli import main
@@ -383,7 +384,15 @@ def test_mislabels_and_duplicates(shell: Shell, tmp_path: Path) -> None:
     assert len(found["mislabels"]) == 5
     assert {"index", "label", "score", "suggestion", "agreement", "agreement_stderr"} <= set(found["mislabels"][0])
     assert len((tmp_path / "mislabels.csv").read_text().splitlines()) == 41  # all of them, and a header
-    assert "suggestion" in shell("mislabels", "run")
+    table = pd.read_csv(tmp_path / "mislabels.csv")
+    believed = int(table["believed"].sum())
+    assert found["believed"] == believed
+    said = shell("mislabels", "run").splitlines()
+    assert said[0].startswith(
+        f"{believed} of 40 labels are believed to be wrong" if believed else "No label is believed"
+    )
+    rows = [line.split()[0] for line in said if line.split()[0].isdigit()][bool(believed) :]
+    assert rows == [str(index) for index in table["index"][:believed]]  # cut there, not filled up
     pairs = shell.json("duplicates", "run", "--infl", "0.1", "--out", "pairs.parquet")
     assert pairs["summary"]["pairs"] >= len(pairs["duplicates"]) > 0
     lower = [row["lower"] for row in pairs["duplicates"]]
@@ -397,7 +406,8 @@ def test_pictures_of_imported_trials_come_from_data(shell: Shell, tmp_path: Path
     rng = np.random.default_rng(0)
     mask = rng.random((40, 12)) < 0.7
     train, test = np.arange(12) % 2, np.arange(6) % 2
-    outcomes = {"mask": mask, "train_correct": mask, "test_correct": mask[:, :6]}
+    right = mask | (np.arange(12) > 2)  # the first three labels are rejected by all models that did not see them
+    outcomes = {"mask": mask, "train_correct": right, "test_correct": mask[:, :6]}
     np.savez(tmp_path / "trials.npz", **outcomes, train_labels=train, test_labels=test)
     pixels = rng.integers(0, 256, (12, 8, 8), dtype=np.uint8)
     np.savez(tmp_path / "data.npz", x_train=pixels, y_train=train, x_test=pixels[:6], y_test=test)

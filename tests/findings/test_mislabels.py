@@ -119,6 +119,36 @@ def test_margins_rank_by_their_held_out_mean(monkeypatch, at_once, with_predicti
     np.testing.assert_array_equal(np.sort(votes.accuracy_out), np.sort(found.accuracy_out))
 
 
+@pytest.mark.parametrize("with_margins", [True, False])
+def test_believed_are_those_rejected_as_firmly_as_labels_are_accepted_on_average(with_margins):
+    """All left out alike, of 5 classes: 3 of 40 labels are rejected by 95%, 2 by 70%, the others accepted by 90%."""
+    mask = np.arange(100)[:, None] % 2 == np.zeros(40, int)
+    rejected = np.r_[np.full(3, 0.95), np.full(2, 0.7), np.full(35, 0.1)]
+    right = (np.arange(100)[:, None] // 2 + 0.5) / 50 > rejected  # of the 50 models that left each out, this share
+    packed = [np.packbits(bits, axis=1, bitorder="little") for bits in (mask, right, right[:, :1])]
+    trials = Trials(np.arange(100), np.zeros(100, np.int16), *packed, 40, 1)
+    margins = np.tile(np.log(1 / rejected - 1), (100, 1)) if with_margins else None
+    found = likely_mislabels(trials, BOTH, np.arange(40) % 5, 5, margins=margins)
+    assert found.believed.tolist() == [True] * 3 + [False] * 37  # the bar is 0.83
+    assert sorted(found.index[found.believed]) == [0, 1, 2]
+    at_chance = likely_mislabels(trials, BOTH, (np.arange(40) >= 38).astype(int), 2, margins=margins)
+    assert not at_chance.believed.any()  # 95% have one label, more than the models get right
+    assert at_chance.index.tolist() == found.index.tolist()
+
+
+def test_believed_labels_are_the_beginning_of_the_list():
+    """Three held-out models are too few to believe, however they agree."""
+    rng = np.random.default_rng(0)
+    mask = rng.random((60, 20)) < 0.6
+    mask[:, 7], mask[:3, 7] = True, False
+    wrong = np.isin(np.arange(20), (3, 7))
+    packed = [np.packbits(bits, axis=1, bitorder="little") for bits in (mask, mask | ~wrong, mask[:, :1])]
+    trials = Trials(np.arange(60), np.zeros(60, np.int16), *packed, 20, 1)
+    found = likely_mislabels(trials, BOTH, np.arange(20) % 2, 2)
+    assert found.index[:2].tolist() == [3, 7]
+    assert found.believed.tolist() == [True] + [False] * 19
+
+
 def test_a_run_ranks_by_the_margins_that_it_recorded(tmp_path):
     data = mf.datasets.load("longtail?n_train=60&n_test=10&n_classes=3&subpopulations=8&flip=0.1")
     run = mf.run(data, trials=12, record=["margin"], out=tmp_path / "run", progress=False)
@@ -145,6 +175,8 @@ def test_planted_flips_come_first(tmp_path):
     truth = data.attributes["subpopulation_class"][data.attributes["train_subpopulation"]]
     run = mf.run(data, trials=80, record=["prediction"], out=tmp_path / "run", progress=False)
     table = run.mislabels()
+    assert 30 <= table["believed"].sum() <= 50
+    assert table["believed"].is_monotonic_decreasing
     first = table["index"][:40]
     assert flipped[first].mean() >= 0.9
     right = table["suggestion"][:40].to_numpy() == truth[first]

@@ -44,6 +44,11 @@ def test_mislabels_with_and_without_suggestions(tmp_path: Path) -> None:
     with_said = likely_mislabels(run.trials, run.info.kinds, labels, 2, said)
     text = mislabels_figure(run, images_of(run), with_said, tmp_path / "b.svg", top=1).read_text(encoding="utf-8")
     assert "dog? 100%" in text or "cat? 100%" in text
+    text = mislabels_figure(run, images_of(run), found, tmp_path / "c.svg", top=9).read_text(encoding="utf-8")
+    assert text.count("<image") == 4  # those believed to be wrong, and no others
+    accepted = make_run(tmp_path / "right", train_correct=np.ones((len(run.trials), 40), bool))
+    with pytest.raises(InputError, match="No label is believed to be wrong"):
+        mislabels_figure(accepted, images_of(accepted), accepted.find_mislabels(), tmp_path / "none.svg")
 
 
 def test_data_without_pictures_are_refused(tmp_path: Path) -> None:

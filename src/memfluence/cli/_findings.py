@@ -30,10 +30,12 @@ from memfluence.cli._terminal import (
 from memfluence.errors import InputError
 
 if TYPE_CHECKING:
-    from memfluence.findings import CrossFit, Pairs, Variance
+    from memfluence.findings import CrossFit, Mislabels, Pairs, Variance
     from memfluence.findings.membership import Roc, Share
     from memfluence.findings.stability import Stability
     from memfluence.runs import Run, Table
+
+DOUBTFUL = 0.8  # of held-out models that are right: below it most labels believed to be wrong are not
 
 TopOption = Annotated[int, typer.Option(min=1, help="How many to list and to draw.")]
 ImagesOption = Annotated[Path | None, "Draw their pictures (.png, .svg, .pdf).", "--images FILE.png"]
@@ -221,25 +223,43 @@ def mislabels(
     data: DataOption = None,
     keep: KeepOption = None,
 ) -> Said:
-    """Training examples whose label held-out models reject, the likeliest mislabel first.
+    """Training examples whose label is believed to be wrong: held-out models reject it. The likeliest comes first.
 
-    With predictions recorded (run --record prediction) also the label that held-out models agree on.
+    With predictions recorded (run --record prediction) also the label that held-out models agree on; with margins
+    (run --record margin) the list is better. --out and --json go on after the labels that are believed to be wrong.
     """
     from memfluence.report import mislabels_figure
 
     found = run.find_mislabels(keep)
+    believed = int(found.believed.sum())
+    listed = _written(run, found.columns(run.classes), out)
     if images is not None:
         mislabels_figure(run, run.dataset(data), found, images, top)
-    listed = _written(run, found.columns(run.classes), out).take(slice(top))
-    yield {"trials": len(run.trials), "mislabels": listed.rows()}
+    yield {"trials": len(run.trials), "believed": believed, "mislabels": listed.take(slice(top)).rows()}
+    say(_how_many(found, believed))
     titles = {"index": "index", "label": "label"}
     if found.agreement is None:
         say("Predictions were not recorded, so no better label is suggested (run with --record prediction).")
     else:
         titles |= {"suggestion": "suggestion", "agreement": "agreement"}
-    show(run, listed, titles | {"accuracy_out": "right if held out", "accuracy_in": "right if kept", "score": "score"})
+    titles |= {"accuracy_out": "right if held out", "accuracy_in": "right if kept", "score": "score"}
+    if believed:
+        show(run, listed.take(slice(min(top, believed))), titles)
     say_where(out)
     say_where(images, "Their pictures are")
+
+
+def _how_many(found: "Mislabels", believed: int) -> str:
+    """The number of labels believed to be wrong, and how far to trust it."""
+    shares = found.accuracy_out[found.trials_out > 0]
+    right = shares.mean() if len(shares) else math.nan
+    said = f"{believed} of {len(found)} labels are believed to be wrong"
+    if not believed:
+        return f"No label is believed to be wrong; models that did not see an example are right on {right:.0%} of them."
+    said += ": models that did not see the example reject them as firmly as they accept a label on average."
+    if right < DOUBTFUL:
+        said += f" They are right on {right:.0%} only, so many of these are ambiguous and not wrong."
+    return said
 
 
 def duplicates(

@@ -23,6 +23,15 @@ two examples that held-out models reject alike, the one that even models that ke
 contradict its label, while one that is learned by heart at once is like no other, rightly labeled or not. With margins
 ties go to what the mean itself says, which tells 1e-9 from 1e-20 where 1 minus it does not.
 
+How many are wrong. A label is `believed` to be wrong if held-out models reject it at least as firmly as they accept a
+label on average. That bar is the mean over all examples of the share that accepts the label (or of 1 / (1 +
+exp(-margin))), at least 1/2; an example that was seldom left out has to pass it by its own interval. So the believed
+ones are the beginning of the list. Confident learning has such a bar for each class; one for all is as good here.
+Where held-out models are no better than always giving the most common label, nothing is believed: they cannot say.
+The number is an estimate that holds where classes can be told apart. Where they cannot, and held-out models are right
+on two labels in three, say, most of the believed labels are ambiguous and not wrong (docs/findings.md has precision and
+recall on planted flips).
+
 Memorization itself is shown but does not rank: a learner that does not fit every example leaves many mislabels wrong
 even when kept, so their memorization is low. `benchmarks/mislabels.py` plants label flips and gives the precision of
 each rule, and of ties the other way (`docs/findings.md`).
@@ -78,6 +87,7 @@ class Mislabels:
     accuracy_in: np.ndarray
     accuracy_out: np.ndarray
     trials_out: np.ndarray  # int64
+    believed: np.ndarray  # bool, whether the label is believed to be wrong: the beginning of the list
     agreement: Agreement | None  # None where predictions were not recorded
 
     def __len__(self) -> int:
@@ -85,7 +95,7 @@ class Mislabels:
 
     def columns(self, classes: np.ndarray) -> dict[str, np.ndarray]:
         """Plain columns, labels as their owner wrote them."""
-        own = ("score", "memorization", "stderr", "accuracy_in", "accuracy_out", "trials_out")
+        own = ("score", "believed", "memorization", "stderr", "accuracy_in", "accuracy_out", "trials_out")
         found = {"index": self.index, "label": classes[self.label], **{name: getattr(self, name) for name in own}}
         if (said := self.agreement) is not None:
             found |= {"suggestion": classes[said.suggestion], "agreement": said.share}
@@ -126,6 +136,7 @@ def likely_mislabels(
         accepted = ties = _accepted(chosen, margins, rows)
         rejected = 1 - accepted
     score = wilson_interval(rejected, _as_often(chosen.sample_out))[0]  # (n_train,)
+    believed = score >= _least_believed(accepted, found.accuracy_out, labels, chosen.sample_out)
     order = np.lexsort((ties, -score))  # stable, and NaN last
     return Mislabels(
         index=order,
@@ -136,6 +147,7 @@ def likely_mislabels(
         accuracy_in=found.accuracy_in[order],
         accuracy_out=found.accuracy_out[order],
         trials_out=found.trials_out[order],
+        believed=believed[order],
         agreement=said and Agreement(**{name: values[order] for name, values in vars(said).items()}),
     )
 
@@ -169,6 +181,17 @@ def _as_often(held_out: np.ndarray) -> np.ndarray:
     """The number of held-out models that each share is ranked with: the median, or its own if less than half of it."""
     typical = np.median(held_out)
     return np.where(2 * held_out < typical, held_out, typical)
+
+
+def _least_believed(
+    accepted: np.ndarray, accuracy: np.ndarray, labels: np.ndarray, held_out: np.ndarray
+) -> np.ndarray | float:
+    """The least score of a label that is believed to be wrong; infinite where held-out models cannot say."""
+    known = ~np.isnan(accepted)
+    if not known.any() or accuracy[known].mean() <= np.bincount(labels[known]).max() / known.sum():
+        return np.inf
+    bar = max(0.5, float(accepted[known].mean()))
+    return wilson_interval(np.array(bar), np.median(held_out))[0]
 
 
 def _accepted(chosen: Arms, margins: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -237,9 +237,11 @@ def _arrow(figure: "Figure", y: float) -> None:
 
 
 def mislabels_figure(run: "Run", dataset: Dataset, found: Mislabels, path: Path, top: int = 40) -> Path:
-    """The first `top` of the list with their labels, what held-out models say, and how often models are right."""
-    rows = range(min(top, len(found)))
-    shown = pictures(dataset, dataset.x_train, found.index[: len(rows)].tolist())
+    """The first `top` labels believed to be wrong, what held-out models say, and how often models are right."""
+    rows = range(min(top, int(found.believed.sum())))
+    shown = pictures(dataset, dataset.x_train, found.index[: max(1, len(rows))].tolist())
+    if not rows:
+        raise InputError("No label is believed to be wrong, so there is nothing to draw.")
 
     def name(code: int) -> str:
         return shortened(class_name(dataset.class_names[code]), GRID_LETTERS)

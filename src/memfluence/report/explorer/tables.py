@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 CHUNK = 256  # examples whose details are loaded together
 LISTED = 1000  # likely mislabels, and near-duplicates
-REJECTED = 0.5  # least share of held-out models, surely, that reject the label of a likely mislabel
-ALWAYS_LISTED = 24  # where there are fewer such, the first ones of the ranking anyway
 PAIRS = 100_000  # the strongest
 CLASSES = 5  # that models give for an example, shown of it
 
@@ -94,15 +92,9 @@ def pair_table(run: "Run", pairs: Pairs, keep: float | None) -> Document:
     }
 
 
-def likely_mislabels(found: Mislabels) -> int:
-    """The number that is worth a look; the first `LISTED` of them are listed."""
-    rejected, any_doubt = (int((found.score >= least).sum()) for least in (REJECTED, 1e-9))
-    return max(rejected, min(ALWAYS_LISTED, any_doubt))
-
-
 def mislabel_list(found: Mislabels) -> Document:
-    """The likely mislabels, most likely first, and how many there are in all."""
-    total = likely_mislabels(found)
+    """The labels believed to be wrong, most likely first, and how many there are in all."""
+    total = int(found.believed.sum())
     count = min(LISTED, total)
     listed: Document = {
         "index": packed(found.index[:count]),

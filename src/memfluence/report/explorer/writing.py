@@ -147,7 +147,7 @@ def _findings(run: "Run", keep: float | None, folder: Folder, progress: Progress
         "nTest": run.info.n_test,
         "chunk": tables.CHUNK,
         "predictions": said_out is not None,
-        "found": {"mislabels": tables.likely_mislabels(mislabels), "duplicates": len(duplicates)},
+        "found": {"mislabels": int(mislabels.believed.sum()), "duplicates": len(duplicates)},
         "facts": _facts_of(run, keep, scores, pairs),
     }
 
