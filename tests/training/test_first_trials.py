@@ -14,7 +14,7 @@ from memfluence.datasets import load
 from memfluence.engines import Event, Note, TrialDone, TrialFailed
 from memfluence.engines.progress import Silent
 from memfluence.errors import TrialsFailedError
-from memfluence.training.first_trials import FirstTrials
+from memfluence.training.campaign import FirstTrials
 
 BROKEN = """
 from pathlib import Path
