@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from memfluence.findings.stability import Stability
     from memfluence.runs import Run, Table
 
-DOUBTFUL = 0.8  # of held-out models that are right: below it most labels believed to be wrong are not
+DOUBTFUL = 0.8  # share of held-out models that are right, below which labels may be ambiguous and not wrong
 
 TopOption = Annotated[int, typer.Option(min=1, help="How many to list and to draw.")]
 ImagesOption = Annotated[Path | None, "Draw their pictures (.png, .svg, .pdf).", "--images FILE.png"]
@@ -258,7 +258,7 @@ def _how_many(found: "Mislabels", believed: int) -> str:
         return f"No label is believed to be wrong; models that did not see an example are right on {right:.0%} of them."
     said += ": models that did not see the example reject them as firmly as they accept a label on average."
     if right < DOUBTFUL:
-        said += f" They are right on {right:.0%} only, so many of these are ambiguous and not wrong."
+        said += f" They are right on {right:.0%} only, so many of these may be ambiguous and not wrong."
     return said
 
 
