@@ -5,7 +5,7 @@ and a positive value means that the training example helps.
 """
 
 from memfluence.estimators._arms import Arms, arms
-from memfluence.estimators._estimates import Block, ClassBlock, Estimates, TopK, TopTests, class_members
+from memfluence.estimators._estimates import Block, ClassBlock, Estimates, TopK, TopTests, class_members, keep_largest
 from memfluence.estimators._values import chosen_tests, mean_utility
 from memfluence.estimators.adjusted import AdjustedInfluence, adjusted_influence, adjusted_memorization
 from memfluence.estimators.banzhaf import banzhaf_values
@@ -59,6 +59,7 @@ __all__ = [
     "influence",
     "joint_counts_reference",
     "judge_scores",
+    "keep_largest",
     "lemma_bound",
     "lemma_trials",
     "mean_utility",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memfluence.estimators import Influence, class_members
+from memfluence.estimators import Influence, class_members, keep_largest
 from memfluence.estimators.counts import pair_counts
 
 if TYPE_CHECKING:
@@ -58,21 +58,20 @@ def influence_details(run: "Run", keep: float | None, done: Callable[[float], No
             continue
         compare = len(rows) * len(columns) <= COMPARED_AT_ONCE and len(rows) ** 2 * len(columns) <= COMPARISONS
         at_once = len(rows) if compare else max(1, VALUES_AT_ONCE // len(columns))
-        helped = np.empty((0, len(columns)))  # values and rows of the strongest so far, and of the most harmful
-        helpers = np.empty((0, len(columns)), np.int64)
-        hurt, harmers = helped, helpers
+        helped, helpers = _none_yet(len(columns), CARRIERS)
+        hurt, harmers = _none_yet(len(columns), HARMFUL)
         for start in range(0, len(rows), at_once):
             some = rows[start : start + at_once]
             values = estimates.block(some, columns)  # (some, columns)
-            order = strongest(values, TESTS)
-            helps = np.take_along_axis(values, order, axis=1) > 0  # NaN helps nobody
-            carried[some, : len(columns)] = np.where(helps, columns[order], -1)
-            helped, helpers = _merged(helped, helpers, values, some, CARRIERS)
-            hurt, harmers = _merged(hurt, harmers, -values, some, HARMFUL)
+            helps, who = _none_yet(len(some), TESTS)
+            keep_largest(values, columns, helps, who, 0, False)
+            carried[some] = np.where(helps > 0, who, -1)
+            keep_largest(values, some, helped, helpers, 0, True)
+            keep_largest(-values, some, hurt, harmers, 0, True)
             if compare:
                 similar[rows], similarity[rows] = _most_similar(values, rows)
-        best[columns, : len(helpers)] = np.where(helped > 0, helpers, -1).T  # only who helps
-        worst[columns, : len(harmers)] = np.where(hurt > 0, harmers, -1).T  # only who hurts
+        best[columns] = np.where(helped > 0, helpers, -1)  # only who helps
+        worst[columns] = np.where(hurt > 0, harmers, -1)  # only who hurts
         done(finished / n_train)
     return Details(
         _with_errors(estimates, np.arange(n_train)[:, None], carried, carried),
@@ -83,10 +82,9 @@ def influence_details(run: "Run", keep: float | None, done: Callable[[float], No
     )
 
 
-def strongest(values: np.ndarray, k: int) -> np.ndarray:
-    """Columns of the k highest values of each row, highest first, ties to the lower column, NaN last."""
-    order: np.ndarray = np.argsort(-values, axis=1, kind="stable")[:, :k]
-    return order
+def _none_yet(rows: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Values and indices (rows, k) for `keep_largest` to fill: highest first, ties to the lower index, NaN never."""
+    return np.full((rows, k), np.nan), np.full((rows, k), -1)
 
 
 def accuracies_of(estimates: Influence, train: np.ndarray, test: np.ndarray, value: np.ndarray) -> list[np.ndarray]:
@@ -96,19 +94,9 @@ def accuracies_of(estimates: Influence, train: np.ndarray, test: np.ndarray, val
     return [accuracy_in, accuracy_in - value]
 
 
-def _merged(
-    best: np.ndarray, who: np.ndarray, values: np.ndarray, rows: np.ndarray, k: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The k highest of each column among those so far and new rows; earlier rows, whose indices are lower, win ties."""
-    together = np.concatenate([best, values])  # (so far + rows, columns)
-    names = np.concatenate([who, np.broadcast_to(rows[:, None], values.shape)])
-    order = strongest(together.T, k).T
-    return np.take_along_axis(together, order, axis=0), np.take_along_axis(names, order, axis=0)
-
-
 def _most_similar(values: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Of each row the rows that correlate most with it, and how much; what has no spread has no correlation."""
-    index, correlation = np.full((len(rows), SIMILAR), -1), np.full((len(rows), SIMILAR), np.nan)
+    correlation, index = _none_yet(len(rows), SIMILAR)
     centred = (values - values.mean(axis=1, keepdims=True)).astype(np.float32)
     norms = np.linalg.norm(centred, axis=1, keepdims=True)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -122,10 +110,7 @@ def _most_similar(values: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.
         found[:, ~known] = np.nan
         found[~known[some]] = np.nan
         found[np.arange(len(some)), some] = np.nan  # itself
-        order = strongest(found, SIMILAR)
-        values_of = np.take_along_axis(found, order, axis=1)
-        index[some, : order.shape[1]] = np.where(np.isnan(values_of), -1, rows[order])
-        correlation[some, : order.shape[1]] = values_of
+        keep_largest(found.astype(np.float64), rows, correlation, index, start, False)
     return index, correlation
 
 
