@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from memfluence.estimators import Influence, class_members, keep_largest
-from memfluence.estimators.counts import pair_counts
+from memfluence.estimators.counts import kernels, pair_counts
 
 if TYPE_CHECKING:
     from memfluence.runs import Run
 
 TESTS, CARRIERS, HARMFUL, SIMILAR = 8, 12, 4, 6  # shown on an example's page
 VALUES_AT_ONCE = 2**23
+MANY = 5000  # training examples, whose lists are made many times faster by kernels that take a second to load
 COMPARED_AT_ONCE = 2**25  # values of a class whose profiles are compared; larger classes go without
 COMPARISONS = 2**42  # multiplications of a class that are worth their time
 
@@ -52,6 +53,8 @@ def influence_details(run: "Run", keep: float | None, done: Callable[[float], No
     best, worst = np.full((n_test, CARRIERS), -1), np.full((n_test, HARMFUL), -1)
     similar, similarity = np.full((n_train, SIMILAR), -1), np.full((n_train, SIMILAR), np.nan)
     finished = 0
+    if n_train > MANY:
+        kernels()
     for _, rows, columns in class_members(*labels):
         finished += len(rows)
         if not len(rows) or not len(columns):
@@ -62,7 +65,7 @@ def influence_details(run: "Run", keep: float | None, done: Callable[[float], No
         hurt, harmers = _none_yet(len(columns), HARMFUL)
         for start in range(0, len(rows), at_once):
             some = rows[start : start + at_once]
-            values = estimates.block(some, columns)  # (some, columns)
+            values = np.ascontiguousarray(estimates.block(some, columns))  # (some, columns)
             helps, who = _none_yet(len(some), TESTS)
             keep_largest(values, columns, helps, who, 0, False)
             carried[some] = np.where(helps > 0, who, -1)
