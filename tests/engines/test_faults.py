@@ -7,12 +7,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from engines.commands import DATA, LEARNER, in_this_process, memfluence, scores_of, start
+from memfluence.engines.environment import blocked
 from memfluence.runs import open_run
 from memfluence.seeding import integer_seed
 
@@ -181,6 +183,29 @@ def test_a_script_without_the_guard_is_told_of_it(here: Path) -> None:
     done = subprocess.run([sys.executable, "script.py"], cwd=here, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert "__name__" in done.stderr.strip().splitlines()[-1]
+
+
+def test_signals_are_held_back_beside_another_thread() -> None:
+    """Which takes them, because it does not hold them back."""
+    over, finished, handler = threading.Event(), [], signal.getsignal(signal.SIGINT)
+
+    def work() -> None:
+        with blocked():
+            os.kill(os.getpid(), signal.SIGINT)
+            for _ in range(1000):  # Python handles signals between two of these
+                time.sleep(0)
+            finished.append("what was to be finished")
+
+    other = threading.Thread(target=over.wait)
+    other.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            work()
+    finally:
+        over.set()
+        other.join()
+    assert finished
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_ctrl_c_while_workers_start_shows_no_traceback(here: Path) -> None:

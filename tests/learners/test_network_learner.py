@@ -778,7 +778,7 @@ def test_a_compiler_compiles_the_parts_of_the_step(imitated_graphs: list[int], m
     trainer = make_trainer()
     trainer._fill_tables(kept_trials(20)[0])
     trainer._accelerate()
-    assert sorted(compiled) == ["_muon", "_plain_loss", "_plain_predict", "crop_and_flip"]
+    assert sorted(compiled) == ["_plain_loss", "_plain_predict", "_turn", "crop_and_flip"]
 
 
 @pytest.mark.parametrize(("at_once", "width"), [(7, 7), (1000, 30)])  # of 30 training and 12 test examples

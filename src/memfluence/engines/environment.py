@@ -122,12 +122,30 @@ def outside_of_untrusted() -> Any:
 
 @contextmanager
 def blocked() -> Iterator[None]:
-    """Hold signals back within the block; a process started in it holds them back until it is ready for them."""
+    """Hold signals back within the block; a process started in it holds them back until it is ready for them.
+
+    The mask is this thread's alone. A library's thread takes a signal in its place, which Python then handles here: so
+    the handlers wait, too.
+    """
+    held: list[int] = []
+
+    def hold(number: int, _: FrameType | None) -> None:
+        held.append(number)
+
+    on_main = threading.current_thread() is threading.main_thread()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    # What is ignored stays so, because a process started here would not inherit that from a handler.
+    handlers = {name: signal.getsignal(name) for name in STOPPING if on_main and callable(signal.getsignal(name))}
     try:
+        for name in handlers:
+            signal.signal(name, hold)
         yield
     finally:
+        for name, handler in handlers.items():
+            signal.signal(name, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for number in dict.fromkeys(held):
+            signal.raise_signal(number)
 
 
 @contextmanager
