@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,7 @@ class _Team:
             ) from error
         context = multiprocessing.get_context("spawn")  # fork copies locks that other threads hold
         with single_threaded_children(), safe_children(), _without_its_file():
+            resource_tracker.ensure_running()  # here, because it lets signals through when it starts
             for number in numbers:
                 ours, theirs = context.Pipe()
                 process = context.Process(target=_serve, args=(theirs, number), name=f"memfluence-{number}")
