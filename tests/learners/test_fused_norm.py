@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-import torch.nn.functional as functional
 from torch import Tensor, nn
 
 from memfluence.learners.nets.kernels import fused_norm
@@ -164,11 +163,13 @@ def test_an_alpha_of_zero_is_relu_of_the_sum(
 
 def test_norm_relu_is_what_torch_does() -> None:
     given = world(torch.float32, *SHAPES[0], pool=False, residual=True)
-    statistics = given.running_mean.clone(), given.running_var.clone()
-    found = norm_relu(given.x, given.weight, given.bias, *statistics, MOMENTUM, EPS, given.residual)
-    normalized = functional.batch_norm(given.x, None, None, given.weight, given.bias, training=True, eps=EPS)
+    fused, plain = (nn.BatchNorm2d(given.x.shape[1], EPS, MOMENTUM).to(DEVICE) for _ in range(2))
+    for norm in (fused, plain):
+        norm.load_state_dict({"weight": given.weight, "bias": given.bias}, strict=False)
     assert given.residual is not None
-    torch.testing.assert_close(found, (normalized + given.residual).relu(), rtol=2e-5, atol=2e-5)
+    found = norm_relu(given.x, fused, given.residual)
+    torch.testing.assert_close(found, (plain(given.x) + given.residual).relu(), rtol=2e-5, atol=2e-5)
+    torch.testing.assert_close(fused.running_var, plain.running_var)
 
 
 @needs_kernels

@@ -182,7 +182,7 @@ export function Mislabels({ route }: { route: Route }) {
       notice={!report.meta.predictions && <Notice>This run did not record predictions; one made with “--record prediction” also says which label models see instead.</Notice>}
       yes="wrong"
       no="fine"
-      empty="No label is rejected by models that never saw its example."
+      empty="No label is believed to be wrong."
       entries={entries}
       route={route}
     />

@@ -25,8 +25,6 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
-
 from memfluence.engines.environment import (
     STOPPING,
     blocked,
@@ -134,7 +132,7 @@ class _Team:
     def start(self, numbers: Collection[int]) -> None:
         """Workers with these numbers."""
         try:
-            payload = cloudpickle.dumps(self._work) if _is_typed_in() else pickle.dumps(self._work)
+            payload = _pickled(self._work)
         except Exception as error:
             raise LearnerError(
                 f"The learner or the data cannot be sent to worker processes ({error});"
@@ -269,6 +267,15 @@ class _Team:
 def _is_typed_in() -> bool:
     """Whether the program is a notebook, a prompt or standard input, so that workers have no file to import it from."""
     return not Path(getattr(sys.modules["__main__"], "__file__", "")).is_file()
+
+
+def _pickled(work: Work) -> bytes:
+    """What a notebook or a prompt has defined goes along as code."""
+    if _is_typed_in():
+        import cloudpickle
+
+        return bytes(cloudpickle.dumps(work))
+    return pickle.dumps(work)
 
 
 @contextmanager

@@ -71,11 +71,7 @@ class _Activated(_Normalized):
     def forward(self, images: torch.Tensor, shortcut: torch.Tensor | None = None) -> torch.Tensor:
         convolved, norm = self.convolution(images), self.norm
         if self.training:
-            assert norm.momentum is not None
-            assert norm.running_mean is not None
-            assert norm.running_var is not None
-            statistics = norm.running_mean, norm.running_var
-            return norm_relu(convolved, norm.weight, norm.bias, *statistics, norm.momentum, norm.eps, shortcut)
+            return norm_relu(convolved, norm, shortcut)
         return F.relu(norm(convolved) if shortcut is None else norm(convolved) + shortcut)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as functional
-from torch import Tensor
+from torch import Tensor, nn
 
 # Asked once, so that torch.compile can trace `available`. Triton's interpreter runs the kernels on a CPU, for tests.
 _HAS_TRITON = importlib.util.find_spec("triton") is not None
@@ -36,18 +36,13 @@ def available(x: Tensor) -> bool:
     )
 
 
-def norm_relu(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    running_mean: Tensor,
-    running_var: Tensor,
-    momentum: float,
-    eps: float,
-    residual: Tensor | None = None,
-) -> Tensor:
-    """relu(batch_norm(x) + residual) in training mode."""
-    return pooled_norm_celu(x, weight, bias, running_mean, running_var, momentum, eps, 0.0, False, residual)
+def norm_relu(x: Tensor, norm: nn.BatchNorm2d, residual: Tensor | None = None) -> Tensor:
+    """relu(norm(x) + residual) in training mode."""
+    assert norm.momentum is not None
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    statistics = norm.running_mean, norm.running_var
+    return pooled_norm_celu(x, norm.weight, norm.bias, *statistics, norm.momentum, norm.eps, 0.0, False, residual)
 
 
 def pooled_norm_celu(
