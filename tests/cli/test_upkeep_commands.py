@@ -74,6 +74,17 @@ def test_shards_that_were_made_apart_are_merged_and_compacted(shell: Shell) -> N
     assert shell("scores", "out", "--json") == shell("scores", "whole", "--json")
 
 
+def test_a_part_of_a_run_is_copied(shell: Shell) -> None:
+    shell(*RUN, "run", "--record", "prediction")
+    assert shell.json("merge", "part", "run", "--trials", "9", "--record", "none")["trials"] == 9
+    assert TrialStore.open("part").info.record == ()
+    shell("merge", "part", "run", code=2)
+    assert "Give --record to join what all of them have." in shell.errors
+    assert shell.json("merge", "part", "run", "--record", "none")["trials"] == 30
+    assert "margin" in shell("merge", "other", "run", "--record", "margin", code=2) + shell.errors
+    assert shell.json("verify", "part")["clean"]
+
+
 def test_misuse_is_a_sentence(shell: Shell, tmp_path: Path) -> None:
     for command in ("verify", "repair", "compact"):
         shell(command, "nowhere", code=2)

@@ -96,11 +96,19 @@ def repair(
 def merge(
     out: Annotated[str, "The run to join: new, or there.", "OUT"],
     runs: Annotated[list[str], "Directories of runs, or their URIs.", "RUN..."],
+    trials: Annotated[int | None, "Only the first so many trials."] = None,
+    record: Annotated[
+        str | None,
+        "Of what was recorded beside correctness only this, such as test_margin; none: right and wrong alone."
+        "  [default: all of it]",
+    ] = None,
 ) -> Said:
-    """Join runs of the same data, learner and plan that were made in different places."""
+    """Join runs of the same data, learner and plan that were made in different places, or copy a part of one."""
     from memfluence.store import upkeep
+    from memfluence.training.options import names
 
-    done = upkeep.merge(out, runs)
+    kept = None if record is None else () if record == "none" else names(record)
+    done = upkeep.merge(out, runs, trials=trials, record=kept)
     yield done.to_json()
     say(f"{done.added} trials added to {out}, {done.already_there} were there already; it has {done.trials} now.")
     if done.differing:

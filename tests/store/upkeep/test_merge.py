@@ -123,3 +123,54 @@ def test_what_does_not_belong_together_is_refused_and_nothing_is_written(tmp_pat
     (tmp_path / "out" / "thesis.tex").write_text("mine")
     with pytest.raises(InputError, match="holds other files"):
         mf.merge(tmp_path / "out", [mine])
+
+
+def test_a_part_of_a_run_goes_on_as_a_run_of_its_own(tmp_path: Path) -> None:
+    world = PlannedWorld(record=("prediction", "test_margin"))
+    rng = np.random.default_rng(3)
+    extras = [
+        {
+            "train_prediction": rng.integers(0, 3, world.n_train).astype(np.uint8),
+            "test_prediction": rng.integers(0, 3, world.n_test).astype(np.uint8),
+            "test_margin": rng.standard_normal(world.n_test).astype(np.float16),
+        }
+        for _ in range(12)
+    ]
+    store = world.create(tmp_path / "run")
+    for numbers in (range(5), range(5, 12)):
+        store.write([world.outcome(number, extras=extras[number]) for number in numbers])
+    store.write_failure(Failure(20, "ValueError: no"))
+    done = mf.merge(tmp_path / "part", [store.path], trials=7, record="test_margin")
+    assert (done.added, done.already_there, done.trials) == (7, 0, 7)
+    part = TrialStore.open(tmp_path / "part")
+    assert (part.info.trials, part.info.record, part.failures()) == (7, ("test_margin",), {})
+    assert "test_prediction" not in part.info.columns
+    assert mf.verify(part.path).is_clean
+    assert (part.read_extra("test_margin")[1] == [one["test_margin"] for one in extras[:7]]).all()
+    with pytest.raises(InputError, match="no column 'test_prediction'"):
+        part.read_extra("test_prediction")
+    for name in ("mask", "train_correct", "test_correct"):
+        assert (getattr(part.read()[0], name) == getattr(store.read()[0], name)[:7]).all()
+
+    bare = PlannedWorld(trials=20)  # what was made later, without what is left out
+    later = bare.create(tmp_path / "later")
+    later.write([bare.outcome(number) for number in range(10, 20)])
+    with pytest.raises(RunMismatchError, match=r"what is recorded .* Give `record` to join"):
+        mf.merge(tmp_path / "out", [store.path, later.path])
+    done = mf.merge(tmp_path / "out", [store.path, later.path], record=())
+    assert (done.added, done.already_there, done.trials, done.differing) == (20, 2, 20, ())
+    whole = PlannedWorld(trials=20).filled(tmp_path / "whole")
+    assert mf.open(tmp_path / "out").memorization().equals(mf.open(whole.path).memorization())
+    again = mf.merge(tmp_path / "out", [store.path], record=())
+    assert (again.added, again.already_there, again.trials) == (0, 12, 20)
+
+
+def test_only_what_was_recorded_can_be_taken(tmp_path: Path) -> None:
+    (run,) = parts(PlannedWorld(), tmp_path, range(6))
+    with pytest.raises(InputError, match="has no test_margin; it recorded right and wrong alone"):
+        mf.merge(tmp_path / "out", [run], record="test_margin")
+    with pytest.raises(InputError, match="nothing called 'colour' to record"):
+        mf.merge(tmp_path / "out", [run], record=["colour"])
+    with pytest.raises(InputError, match="`trials` parameter must be an integer >= 1"):
+        mf.merge(tmp_path / "out", [run], trials=0)
+    assert not (tmp_path / "out").exists()
