@@ -3,6 +3,7 @@
 import json
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,6 +72,27 @@ def test_all_sides_have_as_many_trials_and_share_none(tmp_path: Path) -> None:
         assert drawn[2].run is other
         seen.append(tuple(numbers[0].tolist()))
     assert len(set(seen)) == 3
+
+
+def test_a_run_of_the_same_plan_is_compared_on_other_masks(tmp_path: Path) -> None:
+    def learn(x: np.ndarray, y: np.ndarray, seed: int) -> Any:
+        return lambda asked: np.full(len(asked), np.bincount(y).argmax())
+
+    run, other, apart = (
+        mf.run(dataset(), learner=learn, trials=trials, seed=seed, out=tmp_path / name, progress=False)
+        for name, trials, seed in (("a", 60, 0), ("b", 50, 0), ("c", 50, 1))
+    )
+    each = trials_each(run, [other], splits=3)
+    assert each == min(50 - (halves(run.trials, 0, number)[0].numbers < 50).sum() for number in range(3))
+    assert trials_each(run, [apart], splits=3) == 30
+    for first, second, third in sides(run, [other], each, splits=3):
+        masks = {mask.tobytes() for mask in first.arms.in_trials.mask}
+        assert len(third.arms.in_trials) == each
+        for side in (second, third):
+            assert not any(mask.tobytes() in masks for mask in side.arms.in_trials.mask)
+    few = mf.run(dataset(), learner=learn, trials=30, out=tmp_path / "d", progress=False)
+    with pytest.raises(InputError, match=r"of other subsets than half of .*better hundreds, with another `seed`"):
+        consistency.summarize(run, few)
 
 
 def test_chance_has_its_closed_form(tmp_path: Path) -> None:
