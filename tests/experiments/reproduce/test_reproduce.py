@@ -103,11 +103,13 @@ def test_a_run_that_is_there_is_used(tmp_path: Path) -> None:
     )
     assert not (tmp_path / "out" / "base").exists()
     assert {"histogram", "consistency", "architectures", "thresholds"} <= set(found["parts"])
-    assert found["missing"]["removal"] == "Its models are not trained yet; run it without `train=False`."
+    missing = found["missing"]["removal"]
+    assert missing.startswith("Its models are not trained yet: 5 repeats of 13 models on all or most examples, about ")
+    assert missing.endswith(" at the pace of the run; run it without `train=False`.")
+    last = "Its models are not trained yet: a network on everything and 1000 linear models; run it without"
+    assert found["missing"]["last-layer"].startswith(last)
     text = (tmp_path / "out" / "reproduction.md").read_text()
-    assert (
-        "- removal: Its models are not trained yet; run it without `train=False`. (The paper's numbers: models" in text
-    )
+    assert f"- removal: {missing} (The paper's numbers: models" in text
     with pytest.raises(InputError, match="leave out `trials`"):
         mf.reproduce("digits", run=base.path, trials=50, out=tmp_path / "out", progress=False)
 

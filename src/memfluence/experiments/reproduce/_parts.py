@@ -76,7 +76,8 @@ class Parts:
             self.results[part] = kept
             return
         if part in TRAINED and not self.how.train and not self._begun(part):
-            self.missing[part] = "Its models are not trained yet; run it without `train=False`."
+            work = self._work(part, count)
+            self.missing[part] = f"Its models are not trained yet{work and f': {work}'}; run it without `train=False`."
             return
         if part not in TRAINED and self.how.train and self.end <= time.monotonic():
             self.missing[part] = NO_TIME
@@ -217,29 +218,32 @@ class Parts:
 
     def plan(self, wanted: Mapping[str, int | None]) -> str:
         """A text that says what is to be done."""
-        each = self.base.status()["seconds_per_trial"]
-        keep = self.base.info.kinds[0].keep or 1.0
         lines = [f"{len(self.base.trials):,} trials in {self.base.path}, {duration(self.how.left)} for the rest:"]
         for part, count in wanted.items():
-            if self._kept(part, count) is not None:
-                lines.append(f"  {part}: done")
-            elif part in ("removal", "utility"):
-                amount = self._amount(part, count)
-                sides = 1 + 2 * len(self.subject.thresholds) if part == "removal" else 2
-                time_ = f", about {duration(amount * sides * each / keep / (self.how.workers or 1))}" if each else ""
-                lines.append(f"  {part}: {amount} repeats of {sides} models on all or most examples{time_}")
-            elif part == "last-layer":
-                lines.append(f"  {part}: a network on everything and {self._amount(part, count)} linear models")
-            elif part == "second" and self.second_run is None:
-                settings = "".join(f" {name}={value}" for name, value in self.second_settings.items())
-                amount = self._amount(part, count)
-                lines.append(f"  {part}: {amount} trials of {self.second}{settings}, as far as the time goes")
-            elif part == "long-tail":
-                lines.append(f"  {part}: synthetic worlds, {dict(self.subject.chosen[part])}")
-            elif part == "loo":
-                lines.append(f"  {part}: models on all examples and on all but one, {dict(self.subject.chosen[part])}")
+            done = self._kept(part, count) is not None
+            if work := "done" if done else self._work(part, count):
+                lines.append(f"  {part}: {work}")
         reading = [part for part in wanted if part not in TRAINED and not self.is_done(part)]
         return "\n".join([*lines, *([f"  then read and drawn: {', '.join(reading)}"] if reading else [])])
+
+    def _work(self, part: str, count: int | None) -> str:
+        """The models that a part trains, and how long that takes at the pace of the base run; empty if it has none."""
+        each = self.base.status()["seconds_per_trial"]
+        amount = self._amount(part, count) if part in LEAST or part == "second" else 0
+        if part in ("removal", "utility"):
+            sides = 1 + 2 * len(self.subject.thresholds) if part == "removal" else 2
+            whole = (each or 0) / (self.base.info.kinds[0].keep or 1.0) / (self.how.workers or 1)
+            time_ = f", about {duration(amount * sides * whole)} at the pace of the run" if each else ""
+            return f"{amount} repeats of {sides} models on all or most examples{time_}"
+        if part == "last-layer":
+            return f"a network on everything and {amount} linear models"
+        if part == "second" and self.second_run is None:
+            settings = "".join(f" {name}={value}" for name, value in self.second_settings.items())
+            return f"{amount} trials of {self.second}{settings}, as far as the time goes"
+        if part in ("long-tail", "loo"):
+            what = "synthetic worlds" if part == "long-tail" else "models on all examples and on all but one"
+            return f"{what}, {dict(self.subject.chosen[part])}"
+        return ""
 
     def is_done(self, part: str) -> bool:
         """True if its result is there and made of the trials that are there."""
