@@ -88,15 +88,9 @@ def check_draws(splits: int, permutations: int) -> None:
 
 
 def trials_each(
-    run: Run,
-    others: Sequence[Run] = (),
-    keep: float | None = None,
-    wanted: int | None = None,
-    *,
-    splits: int = 1,
-    seed: int = 0,
+    run: Run, others: Sequence[Run] = (), *, keep: float | None = None, splits: int = 1, seed: int = 0
 ) -> int:
-    """The number of trials of each side in every comparison: as many as all can give, at most `wanted`.
+    """The number of trials of each side in every comparison: as many as all can give.
 
     The first run gives two sides, so at most half of its trials. `splits` and `seed` are those of `sides`.
     """
@@ -115,12 +109,7 @@ def trials_each(
             f" {'two independent halves' if few is run else 'a comparison'}; run at least"
             f" {LEAST_TRIALS * (2 if few is run else 1)}, better hundreds{', with another `seed`' if shared else ''}."
         )
-    if wanted is not None and not LEAST_TRIALS <= wanted <= most:
-        raise InputError(
-            f"The `trials` of each side must be from {LEAST_TRIALS} to {most}, which is what the runs can give. Got"
-            f" {wanted!r} instead."
-        )
-    return most if wanted is None else wanted
+    return most
 
 
 def _apart(run: Run, first: Trials, other: Run, trials: Trials) -> Trials:
@@ -140,9 +129,7 @@ def sides(
     seed: int = 0,
     memory: str | int | None = None,
 ) -> Iterator[list[Side]]:
-    """For each split: two disjoint sides of the first run, then one of each other run, drawn anew; all with masks of
-    their own.
-    """
+    """For each split: two disjoint sides of the first run, then one of each other run, drawn anew."""
     whole, *rest = (of_keep(one, keep) for one in (run, *others))
     size = sum(2 * some.mask.nbytes + some.test_correct.nbytes for some in (whole, *rest))
     Memory.of(memory).check(size, "some of the trials once more", "runs of fewer trials")
@@ -246,7 +233,13 @@ def summarize(
     for name, level in (("mem", mem), ("infl", infl)):
         if not 0 < level <= 1:
             raise InputError(f"The `{name}` threshold must be above 0 and at most 1. Got {level!r} instead.")
-    each = trials_each(run, others, keep, trials, splits=splits, seed=seed)
+    most = trials_each(run, others, keep=keep, splits=splits, seed=seed)
+    each = most if trials is None else trials
+    if not LEAST_TRIALS <= each <= most:
+        raise InputError(
+            f"The `trials` of each side must be from {LEAST_TRIALS} to {most}, which is what the runs can give. Got"
+            f" {trials!r} instead."
+        )
     names = _names(run, others)
     options: dict[str, Any] = {"mem": mem, "infl": infl, "any_class": any_class, "memory": memory}
     found: list[list[Curves]] = [[] for _ in names]
