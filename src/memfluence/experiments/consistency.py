@@ -102,12 +102,13 @@ def trials_each(
     most = min(there)
     if most < LEAST_TRIALS:
         few = (run, *others)[there.index(most)]
-        shared = few is not run and len(of_keep(few, keep)) > most
-        has = f"{len(of_keep(run, keep)) if few is run else most} trial(s)"
+        shared = (
+            f" of other subsets than half of {run.path}" if few is not run and len(of_keep(few, keep)) > most else ""
+        )
         raise InputError(
-            f"{few.path} has {has}{f' of other subsets than half of {run.path}' if shared else ''}, too few for"
+            f"{few.path} has {len(whole) if few is run else most} trial(s){shared}, too few for"
             f" {'two independent halves' if few is run else 'a comparison'}; run at least"
-            f" {LEAST_TRIALS * (2 if few is run else 1)}, better hundreds{', with another `seed`' if shared else ''}."
+            f" {LEAST_TRIALS * (2 if few is run else 1)}, better hundreds{shared and ', with another `seed`'}."
         )
     return most
 
