@@ -7,10 +7,9 @@ itself. The paper's sets for this figure do not ask for one class, its selection
 
 Sides. The first line compares two disjoint halves of the run, the others one of these halves with as many trials of
 another run (another seed, recipe or architecture), so that all sides are equally noisy, as in the paper (2000 trials
-each). Where another run has fewer trials than half of the first, all sides have that many. Models of two runs that
-were given the same subset err alike, whatever a pair has to do with it: 135 trials of ResNet-9 shared 47% more pairs
-at 0.15 with as many of ResNet-18 on the same masks than on others (n = 3 draws). So where two runs have one plan, the
-second side has none of the first side's masks, as in two halves of one run.
+each). Where another run has fewer trials than half of the first, all sides have that many. Models that were given the
+same subset err alike: 135 trials of ResNet-9 shared 47% more pairs at 0.15 with as many of ResNet-18 on the same masks
+than on others (n = 3 draws). So where two runs have one plan, the second side has none of the first side's masks.
 
 By chance. For each line, the same from masks that are dealt out anew on both sides, so that no training example
 matters; for pairs, whom each side finds memorized is kept. A curve says something where it is well above this level.
@@ -31,7 +30,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from memfluence.drawing import COLOURS, GREY, INK, PAGE, SOFT, curve, panels
-from memfluence.errors import InputError
+from memfluence.errors import InputError, checked_integer
 from memfluence.estimators import Arms, Influence, Memory, arms, memorization_of
 from memfluence.experiments._result import (
     LEAST_TRIALS,
@@ -83,8 +82,7 @@ class Curves:
 def check_draws(splits: int, permutations: int) -> None:
     """Refuse numbers of draws that say nothing."""
     check_repeats(splits, "splits")
-    if permutations < 0:
-        raise InputError(f"The number of permutations must be 0 or more. Got {permutations} instead.")
+    checked_integer("permutations", permutations, 0)
 
 
 def trials_each(
