@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from html import escape
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from memfluence.engines.events import Event, Note, StoredElsewhere, TrialDone, TrialFailed, WorkerLost
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
 _SECONDS_BETWEEN_LINES = 10.0  # where there is no terminal to redraw
+_SECONDS_BETWEEN_DISPLAYS = 0.25  # each is a message to a notebook's page
 _MOST_PARTS_SHOWN = 3
 
 
@@ -43,7 +45,10 @@ class Silent:
 
 
 class Progress:
-    """A bar on a terminal, a line every ten seconds elsewhere; always on stderr. `words` puts notes in other words."""
+    """A bar on a terminal, a line that is written anew in a notebook, a line every ten seconds elsewhere, on stderr.
+
+    `words` puts notes in other words.
+    """
 
     def __init__(self, stream: TextIO | None = None, words: Callable[[str], str] = str) -> None:
         self._console, self._words = _console(stream), words
@@ -57,7 +62,7 @@ class Progress:
         self._meter = _Meter(self._console, total, done)
 
     def note(self, message: str) -> None:
-        self._console.print(one_line(self._words(message)), markup=False, soft_wrap=True)
+        self._meter.note(one_line(self._words(message)))
 
     def event(self, event: Event) -> None:
         if isinstance(event, TrialDone):
@@ -87,7 +92,8 @@ class Progress:
         self._meter.update(self._finished(), text)
 
     def stop(self) -> None:
-        self._meter.stop()
+        took = duration(time.monotonic() - self._meter.started)
+        self._meter.stop(f"{self._done}/{self._total} trials in {took}{self._tail()}")
 
     def _tail(self) -> str:
         accuracy = f", test accuracy {self._sum_of_accuracies / self._accuracies:.2%}" if self._accuracies else ""
@@ -136,12 +142,13 @@ def _console(stream: TextIO | None) -> "Console":
 
 
 class _Meter:
-    """A bar with a text on a terminal, the text every ten seconds elsewhere."""
+    """A bar with a text on a terminal and in a notebook, the text every ten seconds elsewhere."""
 
     def __init__(self, console: "Console", total: float, done: float) -> None:
         self._console = console
         self.started = self._last_line = time.monotonic()
         self._bar: Bar | None = None
+        self._cell = _Cell(total) if console.is_jupyter and total > done else None
         if console.is_terminal and total > done:
             from rich import progress
 
@@ -150,17 +157,69 @@ class _Meter:
             self._task = self._bar.add_task("starting", total=total, completed=int(done))
             self._bar.start()
 
+    def note(self, text: str) -> None:
+        if self._cell is not None:
+            self._cell.note(text)
+        else:
+            self._console.print(text, markup=False, soft_wrap=True)
+
     def update(self, done: float, text: str) -> None:
         if self._bar is not None:
             self._bar.update(self._task, completed=done, description=text)
+        elif self._cell is not None:
+            self._cell.update(done, text)
         elif time.monotonic() - self._last_line >= _SECONDS_BETWEEN_LINES:
             self._last_line = time.monotonic()
             self._console.print(text, markup=False, soft_wrap=True)
 
-    def stop(self) -> None:
+    def stop(self, result: str = "") -> None:
+        """Leave the result where the bar was; elsewhere nothing."""
         if self._bar is not None:
+            if result:
+                self._bar.update(self._task, description=result)
             self._bar.stop()
-            self._bar = None
+        if self._cell is not None:
+            self._cell.finish(result)
+        self._bar = self._cell = None
+
+
+class _Cell:
+    """A line below a notebook's cell: a bar and a text, written anew; notes stay below it.
+
+    It is one output of the cell, as IPython displays it: what is written to stderr would be red and one line more each
+    time, and the bars of rich and tqdm need ipywidgets.
+    """
+
+    def __init__(self, total: float) -> None:
+        from IPython.display import display
+
+        self._total, self._done, self._text = total, 0.0, "starting"
+        self._notes: list[str] = []
+        self._shown = time.monotonic()
+        self._handle = display(self._content(), raw=True, display_id=True)
+
+    def note(self, text: str) -> None:
+        self._notes.append(text)
+        self._show()
+
+    def update(self, done: float, text: str) -> None:
+        self._done, self._text = done, text
+        if time.monotonic() - self._shown >= _SECONDS_BETWEEN_DISPLAYS:
+            self._show()
+
+    def finish(self, result: str) -> None:
+        self._text, self._total = result or self._text, 0.0
+        self._show()
+
+    def _show(self) -> None:
+        self._shown = time.monotonic()
+        self._handle.update(self._content(), raw=True)
+
+    def _content(self) -> dict[str, str]:
+        bar = f'<progress value="{self._done:.4g}" max="{self._total:g}"></progress> ' if self._total else ""
+        notes = "".join(f'<div style="margin-top:.3em">{escape(note)}</div>' for note in self._notes)
+        line = f'<div style="font-variant-numeric:tabular-nums">{bar}{escape(self._text)}</div>'
+        return {"text/html": line + notes, "text/plain": "\n".join([self._text, *self._notes])}
 
 
 def duration(seconds: float) -> str:
