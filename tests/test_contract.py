@@ -119,6 +119,7 @@ def test_the_package_keeps_its_names(pinned: dict[str, Any]) -> None:
     assert gone(pinned["python"], dir(mf)) == []
     for name in pinned["python"]:
         getattr(mf, name)
+    assert gone(pinned["run"], dir(mf.Run)) == []
 
 
 def test_commands_keep_their_arguments_and_options(pinned: dict[str, Any]) -> None:
@@ -253,7 +254,8 @@ def contract() -> dict[str, Any]:
         line: [key for key in names if not any(other.startswith((f"{key}.", f"{key}[")) for other in names)]
         for line, names in found.items()
     }
-    return {"python": dir(mf), "commands": commands(), "json": inner}
+    run = [name for name in dir(mf.Run) if not name.startswith("_")]
+    return {"python": dir(mf), "run": run, "commands": commands(), "json": inner}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """What is said while trials run."""
 
 import io
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -82,3 +84,43 @@ def test_share_of_long_work_with_the_time_left(monkeypatch: pytest.MonkeyPatch) 
     with share_of("explorer", quick) as shown:
         shown(1.0)
     assert quick.getvalue() == ""
+
+
+class Page:
+    """Stands for IPython: what the cell shows now, and all that it has shown."""
+
+    def __init__(self) -> None:
+        self.shown: list[dict[str, str]] = []
+        self.outputs = 0
+
+    def display(self, content: dict[str, str], *, raw: bool, display_id: bool) -> "Page":
+        assert raw
+        assert display_id
+        self.outputs += 1
+        self.shown.append(content)
+        return self
+
+    def update(self, content: dict[str, str], *, raw: bool) -> None:
+        assert raw
+        self.shown.append(content)
+
+
+def test_a_notebook_has_one_line_that_ends_as_the_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Page()
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=page.display))
+    told = Told(monkeypatch, total=2)
+    assert told.after(0.2, PartWay(0, 0.5)) == []
+    assert [one["text/plain"] for one in page.shown] == ["starting"]  # four times a second are enough
+    told.after(0.8, TrialDone(0, 0.5, 1))
+    assert '<progress value="1" max="2"></progress> 1/2 trials, 1 trials/s' in page.shown[-1]["text/html"]
+    told.after(0, Note("a <note>"))
+    assert "a &lt;note&gt;" in page.shown[-1]["text/html"]
+    told.after(1, TrialFailed(1, "no luck"))
+    told.progress.stop()
+    said = "1/2 trials in 2 s, test accuracy 50.00%, 1 failed"
+    assert page.shown[-1]["text/plain"].splitlines() == [said, "a <note>", "trial 1 failed: no luck (the others go on)"]
+    assert "<progress" not in page.shown[-1]["text/html"]
+    told.progress.stop()
+    assert page.outputs == 1

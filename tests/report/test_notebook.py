@@ -1,6 +1,9 @@
 """What a notebook shows of a run."""
 
+import pickle
 import re
+import urllib.error
+import urllib.request
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -76,3 +79,34 @@ def test_tables_are_data_frames_which_notebooks_show(tmp_path: Path) -> None:
 def test_odd_values_have_a_picture(values: np.ndarray, tmp_path: Path) -> None:
     status = make_run(tmp_path / "run").status()
     parsed(run_html(status, values))
+
+
+def test_a_report_is_a_path_that_shows_a_link_and_a_preview(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = make_run(tmp_path)
+    page = run.report()
+    assert isinstance(page, Path)
+    assert page == run.folder / "report" / "index.html"
+    assert page.read_text() == Path(str(page)).read_text()
+    assert pickle.loads(pickle.dumps(page)) == page
+    assert page.parent._repr_html_() is None  # type: ignore[attr-defined]
+    shown = page._repr_html_()
+    assert shown is not None
+    text = " ".join(" ".join(parsed(shown).itertext()).split())
+    assert f"or {page} in a browser at any time" in text
+    assert "4 pairs of 3 training and 4 test examples" in text
+    (link,) = re.findall(r'href="([^"]+)"', shown)
+    assert urllib.request.urlopen(link).read() == page.read_bytes()
+    with pytest.raises(urllib.error.HTTPError, match="404"):  # others of this machine do not know the link
+        urllib.request.urlopen(re.sub(r"[^/]+/$", "", link))
+    assert re.findall(r'href="([^"]+)"', page._repr_html_() or "") == [link]
+
+
+def test_a_report_without_a_preview_says_why(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    page = run.report(tmp_path / "<out>")
+    run.memory = mf.open(run.path, memory="1KB").memory
+    del run.__dict__["trials"]
+    shown = page._repr_html_()
+    assert shown is not None
+    assert "reading the trials" in " ".join(parsed(shown).itertext())

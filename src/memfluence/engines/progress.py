@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from memfluence.engines.events import Event, Note, StoredElsewhere, TrialDone, TrialFailed, WorkerLost
 from memfluence.errors import one_line
@@ -196,7 +196,7 @@ class _Cell:
         self._total, self._done, self._text = total, 0.0, "starting"
         self._notes: list[str] = []
         self._shown = time.monotonic()
-        self._handle = display(self._content(), raw=True, display_id=True)
+        self._handle: Any = display(self._content(), raw=True, display_id=True)
 
     def note(self, text: str) -> None:
         self._notes.append(text)

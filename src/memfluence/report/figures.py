@@ -37,6 +37,7 @@ NAME_LETTERS = 16  # of a class's name, which is to end before the next column
 COLUMNS = (0.1, *(1.52 + 1.14 * k for k in range(CARRIED)))
 # Inches: a picture, a line of text, what lies between two cells, the lines above all, the margin.
 PICTURE, LINE, GAP, GRID_HEAD, MARGIN = 1.0, 0.125, 0.16, 0.46, 0.1
+HISTOGRAM = 5.5, 2.6
 TOUCHING = 0.04  # between the two pictures of a pair
 GRID_LETTERS, ID_LETTERS = 15, 24
 
@@ -118,29 +119,48 @@ def pairs_figure(run: "Run", dataset: Dataset, path: Path, rows: int = 5, *, kee
 
 def histogram_figure(run: "Run", path: Path, *, keep: float | None = None) -> Path:
     """Draw the histogram of memorization, with the threshold of 0.25. Gives `path`."""
+    with new_figure(path, *HISTOGRAM) as figure:
+        _draw_histogram(figure, run, keep)
+    return path
+
+
+def histogram_plot(run: "Run", *, keep: float | None = None) -> "Figure":
+    """The same as a figure, which notebooks show whether pyplot was imported or not."""
+    with style():
+        figure = new_canvas(*HISTOGRAM)
+        _draw_histogram(figure, run, keep)
+
+    def shown() -> tuple[bytes, dict[str, int]]:
+        with style():
+            content = encoded(figure, ".png")
+        return content, dict(zip(("width", "height"), (100 * figure.get_size_inches()).astype(int).tolist()))
+
+    figure._repr_png_ = shown  # type: ignore[attr-defined]  # half as large as its pixels
+    return figure
+
+
+def _draw_histogram(figure: "Figure", run: "Run", keep: float | None) -> None:
     chart = histogram(run.estimate_memorization(keep).value)
     memorized = int(chart.counts[chart.edges[:-1] >= MEMORIZED].sum())
-    with new_figure(path, 5.5, 2.6) as figure:
-        axes = figure.add_axes((0.13, 0.19, 0.84, 0.62))
-        colours = [ORANGE if edge >= MEMORIZED else GREY for edge in chart.edges[:-1]]
-        axes.bar(chart.edges[:-1], chart.counts, np.diff(chart.edges), align="edge", color=colours, edgecolor="white")
-        axes.set_yscale("function", functions=(np.log1p, np.expm1))  # one example among thousands can still be seen
-        axes.set_yticks(chart.ticks, [count(tick) for tick in chart.ticks])
-        axes.set_xlim(chart.edges[0], 1)
-        axes.set_xticks(np.arange(np.ceil(4 * chart.edges[0]), 5) / 4)
-        axes.axvline(MEMORIZED, color=INK, linewidth=1)
-        axes.annotate(
-            f"{count(memorized)} at {value(MEMORIZED)} or above",
-            (MEMORIZED, 1.0),
-            xytext=(4, 3),
-            xycoords=("data", "axes fraction"),
-            textcoords="offset points",
-            color=ORANGE,
-        )
-        axes.set_xlabel("memorization")
-        axes.set_ylabel("training examples\n(log scale)")
-        figure.text(0.13, 0.92, _about(run), color=SOFT)
-    return path
+    axes = figure.add_axes((0.13, 0.19, 0.84, 0.62))
+    colours = [ORANGE if edge >= MEMORIZED else GREY for edge in chart.edges[:-1]]
+    axes.bar(chart.edges[:-1], chart.counts, np.diff(chart.edges), align="edge", color=colours, edgecolor="white")
+    axes.set_yscale("function", functions=(np.log1p, np.expm1))  # one example among thousands can still be seen
+    axes.set_yticks(chart.ticks, [count(tick) for tick in chart.ticks])
+    axes.set_xlim(chart.edges[0], 1)
+    axes.set_xticks(np.arange(np.ceil(4 * chart.edges[0]), 5) / 4)
+    axes.axvline(MEMORIZED, color=INK, linewidth=1)
+    axes.annotate(
+        f"{count(memorized)} at {value(MEMORIZED)} or above",
+        (MEMORIZED, 1.0),
+        xytext=(4, 3),
+        xycoords=("data", "axes fraction"),
+        textcoords="offset points",
+        color=ORANGE,
+    )
+    axes.set_xlabel("memorization")
+    axes.set_ylabel("training examples\n(log scale)")
+    figure.text(0.13, 0.92, _about(run), color=SOFT)
 
 
 def attack_figure(run: "Run", found: Attack, path: Path) -> Path:

@@ -1,19 +1,70 @@
-"""A run as a notebook shows it: what it is, how far it is, and a small histogram of memorization.
+"""A run as a notebook shows it (what it is, how far it is, and a small histogram of memorization), and its explorer.
 
 One piece of HTML without scripts or styles from elsewhere. It takes its colours from the page, so that it is readable
 on light and on dark, and every name is escaped.
 """
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from functools import cache
 from html import escape
-from typing import Any
+from pathlib import Path
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memfluence.errors import MemfluenceError
 from memfluence.paper import MEMORIZED
 from memfluence.report._histogram import BINS_PER_UNIT, histogram
+from memfluence.report.cards import show_pairs
+from memfluence.report.explorer import ReportServer
+
+if TYPE_CHECKING:
+    from memfluence.runs import Run
+
+    ConcretePath = Path
+else:
+    ConcretePath = type(Path())  # Path itself has no heirs before Python 3.12
 
 WIDTH, HEIGHT = 360, 80
+PREVIEWED = 3  # training examples with the test examples that they carry
+
+
+class ReportPage(ConcretePath):
+    """The path of an explorer's page, which a notebook shows as a link with the strongest pairs below."""
+
+    _preview: Callable[[], str] | None = None  # of paths that are made from it, none
+
+    @classmethod
+    def of(cls, page: Path, run: "Run", keep: float | None) -> "ReportPage":
+        found = cls(page)
+        found._preview = lambda: show_pairs(run, PREVIEWED, {"keep": keep, "permutations": 0})._repr_html_()
+        return found
+
+    def _repr_html_(self) -> str | None:
+        if self._preview is None:
+            return None
+        try:
+            preview = self._preview()
+        except MemfluenceError as error:  # several keep fractions, a cap on memory
+            preview = f"<p>{escape(str(error))}</p>"
+        link = (
+            f'<a href="{_address(Path(self.parent).resolve())}" target="_blank"><strong>Open the explorer</strong></a>'
+        )
+        path = f"<code>{escape(str(self))}</code>"
+        return f"<div>{link} while this notebook runs, or {path} in a browser at any time.{preview}</div>"
+
+
+@cache
+def _address(folder: Path) -> str:
+    """The address, on this machine alone, of a server that ends with this process.
+
+    Jupyter shows files of its own folder without their scripts, and pages of http may not link to files.
+    """
+    server = ReportServer(folder, port=0, secret=token_urlsafe())
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server.url
 
 
 def run_html(status: Mapping[str, Any], memorization: np.ndarray | None, note: str = "") -> str:

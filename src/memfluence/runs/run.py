@@ -36,6 +36,7 @@ from memfluence.store import Location, RunInfo, TrialStore, folder_for
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
 READING = 8_000_000  # bytes that the libraries that read take, however few trials there are
 
@@ -374,13 +375,42 @@ class Run:
 
     # ---- showing it
 
-    def report(self, out: str | Path, *, dataset: Any = None, keep: float | None = None, **options: Any) -> Path:
+    def report(
+        self, out: str | Path | None = None, *, dataset: Any = None, keep: float | None = None, **options: Any
+    ) -> "memfluence.report.ReportPage":
         """Write the explorer, a folder of plain files that any browser opens, and give the path of its page.
 
-        `dataset` is the data (a name, a `Dataset` or arrays) if the run does not say where they are; `title` is the
-        page's; a function `progress` is told the share that is done.
+        The folder is RUN/report unless `out` names one. `dataset` is the data (a name, a `Dataset` or arrays) if the
+        run does not say where they are; `title` is the page's; a function `progress` is told the share that is done.
         """
-        return memfluence.report.write_report(self, Path(out), dataset=dataset, keep=keep, **options)
+        folder = self.folder / "report" if out is None else Path(out)
+        page = memfluence.report.write_report(self, folder, dataset=dataset, keep=keep, **options)
+        return memfluence.report.ReportPage.of(page, self, keep)
+
+    def show(
+        self,
+        example: Any = None,
+        *,
+        index: int | Sequence[int] | None = None,
+        split: Literal["train", "test"] = "train",
+        keep: float | None = None,
+    ) -> "memfluence.report.Shown":
+        """An example in a notebook: its input, its memorization, and the test examples that it carries.
+
+        Of a test example (`split="test"`): the training examples that carry it. `example` is an id, as tables have it,
+        or several, such as `run.mislabels().index[:5]`; `index` takes positions in its place.
+        """
+        return memfluence.report.show(self, example, index, split, keep)
+
+    def show_pairs(
+        self, top: int = 10, mem: float = 0.25, infl: float | None = None, **options: Unpack[PairOptions]
+    ) -> "memfluence.report.Shown":
+        """The `top` training examples of the strongest pairs and what each carries; other options as for `pairs`."""
+        return memfluence.report.show_pairs(self, top, {"mem": mem, "infl": infl, **options})
+
+    def plot(self, keep: float | None = None) -> "Figure":
+        """The histogram of memorization: a figure of Matplotlib, which a notebook shows."""
+        return memfluence.report.histogram_plot(self, keep=keep)
 
     def _repr_html_(self) -> str:
         """The run as a notebook shows it."""

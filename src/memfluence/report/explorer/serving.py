@@ -32,13 +32,17 @@ FOREVER = "public, max-age=31536000, immutable"  # the folder of data has anothe
 
 
 class ReportServer(ThreadingHTTPServer):
-    """Serves the folder `report` at `url`; on the first free port from `port` on, any free one if it is 0."""
+    """Serves the folder `report` at `url`; on the first free port from `port` on, any free one if it is 0.
+
+    With a `secret` in its address other users of this machine cannot ask for it.
+    """
 
     daemon_threads = True
     allow_reuse_address = True
     request_queue_size = CONNECTIONS
 
-    def __init__(self, report: Path, host: str = "127.0.0.1", port: int = 8000) -> None:
+    def __init__(self, report: Path, host: str = "127.0.0.1", port: int = 8000, secret: str = "") -> None:
+        self.root = f"/{secret}/" if secret else "/"
         self._connections: dict[Any, None] = {}  # that are open, the oldest first
         if not 0 <= port <= 65535:
             raise InputError(f"The port must be a number from 0 to 65535. Got {port} instead.")
@@ -65,7 +69,7 @@ class ReportServer(ThreadingHTTPServer):
         host, port = self.server_address[:2]
         if ipaddress.ip_address(str(host)).is_unspecified:
             host = socket.gethostname()
-        return f"http://[{host!s}]:{port}/" if ":" in str(host) else f"http://{host!s}:{port}/"
+        return f"http://[{host!s}]:{port}{self.root}" if ":" in str(host) else f"http://{host!s}:{port}{self.root}"
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Where there are too many connections, the oldest one goes: who asks slowly keeps nobody else out."""
@@ -98,7 +102,9 @@ class _Handler(SimpleHTTPRequestHandler):
         if not self._is_for_us():
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
             return None
-        if not self._is_ours():
+        root: str = self.server.root  # type: ignore[attr-defined]
+        known, self.path = self.path.startswith(root), f"/{self.path.removeprefix(root)}"
+        if not known or not self._is_ours():
             self.send_error(HTTPStatus.NOT_FOUND)
             return None
         return super().send_head()
