@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from memfluence.estimators import (
     Influence,
     Memorization,
     Memory,
-    Scan,
     TopK,
     TopTests,
     adjusted_influence,
@@ -29,6 +28,7 @@ from memfluence.estimators import (
 from memfluence.findings import Selection
 from memfluence.records import Trials
 from memfluence.runs import values as answers
+from memfluence.runs.options import DuplicateOptions, PairOptions, Targets, spelled_out
 from memfluence.runs.status import status_of
 from memfluence.runs.table import Table
 from memfluence.runs.values import Outcome
@@ -41,36 +41,7 @@ if TYPE_CHECKING:
 READING = 8_000_000  # bytes that the libraries that read take, however few trials there are
 
 
-class PairOptions(Selection, total=False):
-    """Options of `Run.pairs`; `findings.high_influence_pairs` says what each does."""
-
-    fdr: float | None
-    null: float
-    any_dependence: bool
-    permutations: int
-    device: str
-    scan: Scan | None
-
-
-class DuplicateOptions(Selection, total=False):
-    """Options of `Run.duplicates`."""
-
-    permutations: int
-
-
-class Targets(TypedDict, total=False):
-    """Options of `Run.trials_needed`: at least one of the first three."""
-
-    stderr: float | None
-    jaccard: float | None
-    fdr: float | None
-    mem: float
-    infl: float
-    same_class: bool
-    keep: float | None
-    memory: str | int | Memory | None
-
-
+@spelled_out
 class Run:
     """Trials on disk, and what they say. It reads them once, when first asked.
 
