@@ -1,4 +1,8 @@
-"""The look of all figures: colours, sizes, panels with curves, pictures and words of examples, the bytes of the file.
+"""The look of all figures: colours, sizes, panels with letters, legends and captions, pictures and words of examples.
+
+Data, n, t and settings are told in the caption below a figure, what a panel shows in its heading, what lines are in a
+legend between heading and data. Memorization, influence, correlations and other shares of one have two decimals,
+percent and points of accuracy one.
 
 Matplotlib is imported when something is drawn, without pyplot: no window is opened and nothing is global.
 """
@@ -7,6 +11,7 @@ import io
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from string import ascii_lowercase
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +31,18 @@ STYLE: dict[str, Any] = {
     "axes.labelcolor": INK,
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 8,
+    "axes.titleweight": "bold",
+    "figure.facecolor": "white",
+    "legend.columnspacing": 0.8,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "legend.handlelength": 1.6,
+    "legend.labelspacing": 0.3,
+    "legend.title_fontsize": 7,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 3.5,
     "xtick.color": SOFT,
     "ytick.color": SOFT,
     "svg.fonttype": "none",  # text stays text
@@ -35,6 +52,8 @@ STYLE: dict[str, Any] = {
 FORMATS = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # same run, same bytes
 TINY = 16  # pixels up to which pictures are smoothed: the eye would see squares instead of a shape
 LETTERS_PER_INCH, LINES_PER_INCH = 23, 13  # of the smallest type
+CAPTION_LETTERS = 20  # per inch of a caption
+MARGIN = 0.1  # around pictures and captions, inches
 WORDS = (1.3, 0.6)  # width and height of a cell of words, inches
 
 
@@ -51,29 +70,70 @@ def style() -> Iterator[None]:
 
 
 def encoded(figure: "Figure", suffix: str) -> bytes:
-    """The content of a figure's file; `suffix` is one of `FORMATS`. Call it within `style`."""
-    content = io.BytesIO()
-    figure.savefig(content, format=suffix[1:], dpi=200, metadata=FORMATS[suffix])
+    """The content of a figure's file, its caption included; `suffix` is one of `FORMATS`. Call it within `style`."""
+    from matplotlib.transforms import Bbox
+
+    figure.draw_without_rendering()
+    width, height = figure.get_size_inches()
+    below = min(0.0, figure.get_tightbbox().y0 - MARGIN)  # where the caption ends
+    content, whole = io.BytesIO(), Bbox.from_extents(0, below, width, height)
+    figure.savefig(content, format=suffix[1:], dpi=200, metadata=FORMATS[suffix], bbox_inches=whole)
     return content.getvalue()
 
 
-def new_canvas(width: float, height: float) -> "Figure":
-    """An empty figure of so many inches."""
+def new_canvas(width: float, height: float, caption: str) -> "Figure":
+    """An empty figure of so many inches, with a caption below it that `encoded` makes room for."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), facecolor="white")
+    figure = Figure(figsize=(width, height))
+    lines = textwrap.wrap(caption, int((width - 2 * MARGIN) * CAPTION_LETTERS))
+    write(figure, MARGIN, 0, "\n".join(lines), INK)
+    return figure
 
 
 def panels(
-    title: str, width: float, height: float, rows: int = 1, columns: int = 1, **layout: Any
-) -> "tuple[Figure, np.ndarray]":
-    """A figure with its title, and its axes (rows, columns)."""
-    from matplotlib.figure import Figure
+    caption: str,
+    width: float,
+    height: float,
+    headings: Sequence[str] = ("",),
+    columns: int | None = None,
+    **layout: Any,
+) -> "tuple[Figure, list[Axes]]":
+    """A figure with its caption, and its panels: one for each heading, with a letter where there are several."""
+    columns = columns or len(headings)
+    figure = new_canvas(width, height, caption)
+    figure.set_layout_engine("constrained")
+    axes: list[Axes] = list(figure.subplots(-(-len(headings) // columns), columns, squeeze=False, **layout).flat)
+    for letter, heading, panel in zip(ascii_lowercase, headings, axes):
+        panel.set_title(f"{letter}  {heading}" if len(headings) > 1 else heading)
+    for panel in axes[len(headings) :]:
+        panel.set_axis_off()
+    return figure, axes[: len(headings)]
 
-    figure = Figure(figsize=(width, height), facecolor="white", layout="constrained")
-    axes: np.ndarray = figure.subplots(rows, columns, squeeze=False, **layout)
-    figure.suptitle(title, fontsize=8, color=SOFT, x=0.01, ha="left")
-    return figure, axes
+
+def note(axes: "Axes", text: str) -> None:
+    """Say more about a panel's data, between its heading and them."""
+    place: dict[str, Any] = {"xycoords": "axes fraction", "xytext": (0, 3), "textcoords": "offset points"}
+    axes.annotate(text, (0, 1), **place, va="bottom", color=SOFT, fontsize=7, in_layout=False)
+    _make_room(axes, 1 + text.count("\n"))
+
+
+def legend(axes: "Axes", columns: int = 1, **look: Any) -> None:
+    """Say what lines are, between the panel's heading and its data."""
+    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1), "borderaxespad": 0.2, "alignment": "left"}
+    shown = axes.legend(**place, ncols=columns, **look)
+    shown.set_in_layout(False)
+    _make_room(axes, -(-len(shown.get_texts()) // columns) + bool(look.get("title")))
+
+
+def _make_room(axes: "Axes", lines: int) -> None:
+    """Raise the headings of a row of panels by so many lines."""
+    place = axes.get_subplotspec()
+    for one in axes.figure.axes:
+        own = one.get_subplotspec()
+        if own is not None and place is not None and own.rowspan == place.rowspan:
+            heading = one.get_title(loc="left")
+            one.set_title(heading + "\n" * (lines - heading.count("\n")), linespacing=1.25)
 
 
 def axis_of_counts(axes: "Axes", most: float) -> None:
@@ -92,11 +152,13 @@ def curve(
     colour: str,
     label: str,
     marker: str = "o",
+    most: float = np.inf,
 ) -> None:
-    """A line through means with a band of one standard deviation."""
+    """A line through means with a band of one standard deviation, between 0 and the `most` that there can be."""
     at, middle, band = (np.asarray(one, dtype=np.float64) for one in (x, mean, sd))
-    axes.fill_between(at, middle - band, middle + band, color=colour, alpha=0.2, linewidth=0)
-    axes.plot(at, middle, color=colour, marker=marker, markersize=3.5, linewidth=1.2, label=label)
+    low, high = np.clip([middle - band, middle + band], 0, most)
+    axes.fill_between(at, low, high, color=colour, alpha=0.2, linewidth=0)
+    axes.plot(at, middle, color=colour, marker=marker, label=label)
 
 
 def write(

@@ -33,6 +33,16 @@ def approximate(number: float) -> str:
     return UNKNOWN if math.isnan(number) else f"{number:,.1f}" if 0 < number < 10 else f"{number:,.0f}"
 
 
+NETWORKS = {"mlp": "MLP", "inception": "Inception", "resnet": "ResNet-", "densenet": "DenseNet-", "linear": "linear"}
+
+
+def learner_name(name: str) -> str:
+    """ResNet-9 for resnet9@fast; of what a user wrote, what stands behind the colon."""
+    short = name.partition("@")[0].rpartition(":")[2]
+    kind = short.rstrip("0123456789")
+    return NETWORKS.get(kind, kind) + short[len(kind) :]
+
+
 def class_name(name: str) -> str:
     """A class's name; a bare number among numbers would say nothing."""
     return f"class {name}" if name.removeprefix("-").isdigit() else name

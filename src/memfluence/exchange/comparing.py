@@ -17,6 +17,7 @@ from memfluence.findings import Pairs
 from memfluence.findings.agreement import INFLUENCE, MEMORIZATION, Agreement, Part, agreement, influence_agreement
 from memfluence.runs import Run, open_run
 from memfluence.store import RUN_FILE, locate, other_inputs
+from memfluence.wording import learner_name
 
 DEFAULT_INFL = 0.15  # at which pairs are selected, and lists of them cut
 Side = Run | Published
@@ -32,6 +33,7 @@ class Comparison:
     curves: dict[str, Agreement] = field(default_factory=dict)  # "memorization" and "influence", over thresholds
     published: FoundAgain | None = None  # published pairs, and what the run says about each
     c_scores: tuple[np.ndarray, np.ndarray] | None = None  # (examples,) each: 1 - C-score, and memorization
+    learners: tuple[str, str] = ("", "")  # of both sides, as a reader calls them; empty for a file
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,11 @@ def compared(
     if not curves and again is None and related is None and document.get("pairs") is None:
         raise InputError(f"{left.path} and {right.path} have nothing in common that could be compared.")
     document["curves"] = {name: _curve_document(curve) for name, curve in curves.items()}
-    return Comparison(document, both, scattered, curves, again, related)
+    return Comparison(document, both, scattered, curves, again, related, (_learner(left), _learner(right)))
+
+
+def _learner(side: Side) -> str:
+    return learner_name((side.info.learner or {}).get("name", "")) if isinstance(side, Run) else ""
 
 
 def _operand(given: Run | Path | str) -> Side:

@@ -1,13 +1,13 @@
 """The figure of a comparison: memorization and influence of both sides, agreement over thresholds, ranks of pairs."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memfluence.drawing import BLUE, GREY, INK, ORANGE, SOFT, encoded, panels, style
+from memfluence.drawing import BLUE, GREY, INK, ORANGE, encoded, legend, note, panels, style
 from memfluence.errors import InputError
 from memfluence.exchange.comparing import Comparison
 from memfluence.exchange.finding_again import FoundAgain
@@ -40,38 +40,44 @@ def save_comparison(found: Comparison, directory: Path) -> list[Path]:
 
 def comparison_figure(found: Comparison) -> "Figure":
     """Up to five panels, as many as the two sides have something for."""
-    drawers: list[Callable[[Axes], None]] = []
-    names = [_name(str(found.document.get(side, ""))) for side in ("first", "second")]
+    drawers: list[tuple[str, Callable[[Axes], None]]] = []
+    names = _names(found)
     if found.memorization is not None:
         said = found.document["memorization"]
         words = ["examples", f"Pearson {_number(said['pearson'])}, Spearman {_number(said['spearman'])}"]
-        memorization = [f"memorization, {name}" for name in names]
-        drawers.append(lambda axes: _cloud(axes, found.memorization, memorization, words))
+        drawers.append(("Memorization", lambda axes: _cloud(axes, found.memorization, names, words)))
     if found.c_scores is not None:
         related = [f"1 − C-score, {names[1]}", f"memorization, {names[0]}"]
         about = _about_c_scores(found.document["c_scores"])
-        drawers.append(lambda axes: _cloud(axes, found.c_scores, related, about))
+        drawers.append(("Memorization and C-scores", lambda axes: _cloud(axes, found.c_scores, related, about)))
     if found.influence is not None:
-        influence = [f"influence, {name}" for name in names]
-        drawers.append(lambda axes: _cloud(axes, found.influence, influence, _about_pairs(found)))
+        drawers.append(("Influence", lambda axes: _cloud(axes, found.influence, names, _about_pairs(found))))
     if found.curves:
-        drawers.append(lambda axes: _curves(axes, found, "jaccard", "Jaccard index"))
+        drawers.append(("Jaccard index", lambda axes: _curves(axes, found, "jaccard")))
     if any(np.isfinite(curve.difference).any() for curve in found.curves.values()):
-        drawers.append(lambda axes: _curves(axes, found, "difference", "average difference"))
+        drawers.append(("Average difference", lambda axes: _curves(axes, found, "difference")))
     if found.published is not None and len(found.published.rank):
         published = found.published
-        drawers.append(lambda axes: _ranks(axes, published))
+        drawers.append(("Ranks of published pairs", lambda axes: _ranks(axes, published)))
     if not drawers:
         raise InputError("These two have nothing in common that could be drawn; leave out `out`.")
     columns = len(drawers) if len(drawers) < 4 else -(-len(drawers) // 2)
-    rows = -(-len(drawers) // columns)
-    title = "\n".join([" and ".join(names), _sizes(found.document)])
-    figure, axes = panels(title, columns * (PANEL + 0.5), rows * PANEL + 0.4, rows, columns)
-    for draw, panel in zip(drawers, axes.flat):
+    width, height = columns * (PANEL + 0.5), -(-len(drawers) // columns) * (PANEL + 0.3)
+    headings = [heading for heading, _ in drawers]
+    figure, axes = panels(_caption(found, names), width, height, headings, columns)
+    for (_, draw), panel in zip(drawers, axes):
         draw(panel)
-    for panel in axes.flat[len(drawers) :]:
-        panel.set_axis_off()
     return figure
+
+
+def _caption(found: Comparison, names: Sequence[str]) -> str:
+    said = f"{' and '.join(names)}: {_sizes(found.document)}."
+    if found.influence is not None:
+        where = "in the file" if found.published is not None else "on either side"
+        said += (
+            f" Shown are the pairs selected {where}; the side that selects is biased upwards, near the threshold most."
+        )
+    return said
 
 
 def _sizes(document: dict[str, Any]) -> str:
@@ -82,7 +88,7 @@ def _sizes(document: dict[str, Any]) -> str:
     return "; ".join([*([f"n = {named} examples"] * bool(named)), *([f"t = {' and '.join(trials)}"] * bool(trials))])
 
 
-def _cloud(axes: "Axes", both: Any, named: list[str], words: list[str]) -> None:
+def _cloud(axes: "Axes", both: Any, named: Sequence[str], words: list[str]) -> None:
     """One side against the other; where points are many, how many there are in each bin (log scale).
 
     `words` say what the points are, and more about them.
@@ -94,7 +100,8 @@ def _cloud(axes: "Axes", both: Any, named: list[str], words: list[str]) -> None:
         from matplotlib.colors import LinearSegmentedColormap, LogNorm
 
         shades = LinearSegmentedColormap.from_list("counts", ["#cfe3f0", BLUE, "#002b45"])
-        axes.hist2d(x, y, bins=50, range=[(low, high)] * 2, norm=LogNorm(), cmap=shades, rasterized=True)
+        mesh = axes.hist2d(x, y, bins=50, range=[(low, high)] * 2, norm=LogNorm(), cmap=shades, rasterized=True)[3]
+        axes.figure.colorbar(mesh, ax=axes, label=f"{words[0]} in a bin", fraction=0.05, pad=0.02)
     else:
         axes.scatter(x, y, s=4, color=BLUE, alpha=0.45, linewidths=0, rasterized=True)
     axes.plot([low, high], [low, high], color=INK, linewidth=0.6, linestyle=":")
@@ -102,7 +109,7 @@ def _cloud(axes: "Axes", both: Any, named: list[str], words: list[str]) -> None:
     axes.set_ylim(low - margin, high + margin)
     axes.set_xlabel(named[0])
     axes.set_ylabel(named[1])
-    _say(axes, "\n".join([f"n = {count(len(x))} {words[0]}", *words[1:]]))
+    note(axes, "\n".join([f"n = {count(len(x))} {words[0]}", *words[1:]]))
 
 
 def _about_c_scores(said: dict[str, Any]) -> list[str]:
@@ -130,34 +137,39 @@ def _about_pairs(found: Comparison) -> list[str]:
     return [pairs, f"{of}that either side selects", f"{count(said['shared'])} by both"]
 
 
-def _curves(axes: "Axes", found: Comparison, measure: str, words: str) -> None:
+def _curves(axes: "Axes", found: Comparison, measure: str) -> None:
     """The agreement of both sides over thresholds, by one measure."""
     for name, colour in (("memorization", BLUE), ("influence", ORANGE)):
         if name in found.curves:
             values = getattr(found.curves[name], measure)
             if np.isfinite(values).any():
-                axes.plot(found.curves[name].thresholds, values, color=colour, linewidth=1.3, label=name)
+                axes.plot(found.curves[name].thresholds, values, color=colour, label=name)
     axes.set_ylim(0, 1.02 if measure == "jaccard" else None)
     axes.set_xlim(0, 1.02)
-    axes.set_xlabel("threshold: at or above")
-    axes.set_ylabel(words)
-    axes.legend(frameon=False, fontsize=7)
+    axes.set_xlabel("threshold: value ≥")
+    legend(axes, 2)
 
 
 def _ranks(axes: "Axes", published: FoundAgain) -> None:
     """The share of published pairs whose training example is among the first k of its class, beside chance."""
     size = int(published.class_size.max())
     k = np.unique(np.geomspace(1, size, 200).astype(int))
-    axes.plot(k, [(published.rank <= one).mean() for one in k], color=BLUE, linewidth=1.3, label="published pairs")
+    axes.plot(k, [(published.rank <= one).mean() for one in k], color=BLUE, label="published pairs")
     chance = [np.minimum(one / published.class_size, 1).mean() for one in k]
     axes.plot(k, chance, color=GREY, linewidth=1, linestyle="--", label="by chance")
     axes.set_xscale("log")
     axes.set_ylim(0, 1.02)
     axes.set_xlabel("rank of the training example in its class, at most")
     axes.set_ylabel("share of published pairs")
-    axes.legend(frameon=False, fontsize=7, loc="lower right")
+    legend(axes, 2, title=f"{count(int((published.rank == 1).sum()))} of {count(len(published.rank))} come first")
     axes.xaxis.set_major_formatter(lambda place, _: count(place))
-    _say(axes, f"{count(int((published.rank == 1).sum()))} of {count(len(published.rank))} come first")
+
+
+def _names(found: Comparison) -> list[str]:
+    """Learners; the names of files, and of the folders of runs of one learner."""
+    paths = [_name(str(found.document.get(side, ""))) for side in ("first", "second")]
+    alike = found.learners[0] == found.learners[1]
+    return paths if alike else [learner or path for learner, path in zip(found.learners, paths)]
 
 
 def _name(path: str) -> str:
@@ -165,10 +177,5 @@ def _name(path: str) -> str:
     return shortened(file.stem if file.suffix in {".csv", ".npz", ".parquet"} else file.name, NAME_LETTERS)
 
 
-def _say(axes: "Axes", text: str) -> None:
-    box = {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 1.5}
-    axes.text(0.03, 0.98, text, transform=axes.transAxes, va="top", color=SOFT, fontsize=7, bbox=box)
-
-
 def _number(found: float | None) -> str:
-    return "–" if found is None else value(found, 3)
+    return "–" if found is None else value(found)

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from memfluence.datasets import Dataset
-from memfluence.drawing import BLUE, GREEN, INK, ORANGE, PURPLE, SKY, SOFT, YELLOW
+from memfluence.drawing import BLUE, GREEN, INK, ORANGE, PURPLE, SKY, SOFT, YELLOW, curve, legend
 from memfluence.experiments._limits import dropping, markdown
 from memfluence.experiments._result import Spread, decimal, difference, points, spread
 from memfluence.experiments._worlds import Campaign, accuracies, times_seen
@@ -172,24 +172,25 @@ def _over(values: Iterable[float]) -> Spread:
     return spread(known[~np.isnan(known)])
 
 
+def middle_share(found: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """What a middle share of flipped labels does."""
+    flipped = [one for one in found if one["flip"]]
+    return flipped[len(flipped) // 2]
+
+
 def draw_curves(axes: "Axes", found: Sequence[Mapping[str, Any]]) -> None:
     """The curves at a middle share of flipped labels, with bands of one standard error over worlds."""
-    flipped = [one for one in found if one["flip"]]
-    one = flipped[len(flipped) // 2]
-    axes.plot([0, 1], [0, 1], color=SOFT, linewidth=0.8, linestyle=":", label="0.50: a guess")
+    one = middle_share(found)
+    axes.plot([0, 1], [0, 1], color=SOFT, linewidth=0.8, linestyle=":")
     for name, colour in DRAWN.items():
         if name in one["scores"]:
-            label = f"{_area(one['scores'][name]['area'])}: {SCORES[name][0]}"
+            label = f"{SCORES[name][0]}: {decimal(one['scores'][name]['area']['mean'], 2)}"
             mean, error = (np.array(one["scores"][name][key]) for key in _CURVE)
-            axes.plot(RATES, mean, color=colour, linewidth=1.2, label=label)
-            axes.fill_between(RATES, mean - error, mean + error, color=colour, alpha=0.2, linewidth=0)
+            curve(axes, RATES, mean, error, colour=colour, label=label, marker="", most=1)
     axes.set_xlabel("share of the useful that is called useless")
     axes.set_ylabel("share of the useless that is found")
-    axes.set_ylim(-0.62, 1.03)  # room for the legend
-    axes.set_yticks([0, 0.5, 1])
-    look: dict[str, Any] = {"fontsize": 6.5, "title_fontsize": 6.5, "labelspacing": 0.25, "borderaxespad": 0}
-    title = f"area, {one['flip']:.0%} of the labels flipped (± se)"
-    axes.legend(frameon=False, loc="lower right", title=title, alignment="left", **look)
+    axes.set_ylim(0, 1.02)
+    legend(axes, 2)
 
 
 def draw_areas(axes: "Axes", found: Sequence[Mapping[str, Any]]) -> None:
@@ -211,16 +212,11 @@ def draw_areas(axes: "Axes", found: Sequence[Mapping[str, Any]]) -> None:
                     markersize=3.5,
                     markerfacecolor=colour if filled else "white",
                 )
-    axes.plot([], [], color=SOFT, marker="o", markersize=3.5, label="all (colours as on the left)")
-    label = "those alone in their subpopulation"
-    axes.plot([], [], color=SOFT, linestyle=":", marker="o", markersize=3.5, markerfacecolor="white", label=label)
     axes.axhline(0.5, color=SOFT, linewidth=0.5)
     axes.set_xticks(at, [f"{one:g}" for one in at])
-    axes.set_ylim(0.2, 1.25)
-    axes.set_yticks([0.25, 0.5, 0.75, 1.0])
+    axes.set_ylim(0, 1.02)
     axes.set_xlabel("flipped labels (%)")
-    axes.set_ylabel("area (0.5: a guess; ± se)")
-    axes.legend(frameon=False, fontsize=6.5, loc="upper left")
+    axes.set_ylabel("area below the curve")
 
 
 def draw_lost(axes: "Axes", found: Sequence[Mapping[str, Any]], part: str) -> None:
@@ -237,14 +233,10 @@ def draw_lost(axes: "Axes", found: Sequence[Mapping[str, Any]], part: str) -> No
         for each in one["dropped"]:
             if each["what"] == "flipped":
                 axes.plot(100 * each["share"], 100 * each[f"lost_{part}"]["mean"], "*", color=colour, markersize=8)
-    axes.plot([], [], color=SOFT, linestyle=":", label="random ones dropped")
-    axes.plot([], [], "*", color=SOFT, markersize=7, label="the flipped dropped")
     axes.axhline(0, color=SOFT, linewidth=0.5)
-    low, high = axes.get_ylim()
-    axes.set_ylim(low, high + 0.35 * (high - low))  # room for the legend
     axes.set_xlabel("most memorized examples dropped (%)")
-    axes.set_ylabel("points of accuracy lost (± se)")
-    axes.legend(frameon=False, fontsize=6.5, loc="upper left", ncols=2, columnspacing=1)
+    axes.set_ylabel("points of accuracy lost")
+    legend(axes, 2)
 
 
 def _area(found: Mapping[str, Any]) -> str:

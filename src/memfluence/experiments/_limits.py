@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memfluence.datasets import Dataset
-from memfluence.drawing import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, SOFT, YELLOW
+from memfluence.drawing import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, SOFT, YELLOW, legend
 from memfluence.errors import LearnerError, MemfluenceWarning
 from memfluence.experiments._result import Spread, decimal, difference, points, spread
 from memfluence.experiments._worlds import SIZES, Campaign, accuracies, size_names, times_seen
@@ -210,28 +210,25 @@ def draw_costs(axes: "Axes", numbers: Mapping[str, Any]) -> None:
             axes.plot(often[order], once[order], color=colour, marker=marker, markersize=3.5, linewidth=1, label=words)
     most = 30
     axes.plot([0, most], [0, most], color=SOFT, linewidth=0.8, linestyle=":")
-    axes.text(most, most - 7, "both lose alike", color=SOFT, fontsize=7, ha="right", va="top")
     axes.set_xlim(-1, most)
-    axes.set_ylim(-3, 125)  # room for the legend
-    axes.set_yticks(range(0, 81, 20))
-    axes.set_xlabel("points lost on test data seen more than once")
-    axes.set_ylabel("points lost on test data seen once")
-    axes.legend(frameon=False, fontsize=6.5, loc="upper right", ncols=2, columnspacing=1)
+    axes.set_ylim(-3, 83)
+    axes.set_xlabel("lost where seen more than once (points)")
+    axes.set_ylabel("lost where seen once (points)")
+    legend(axes, 2)
 
 
 def draw_sizes(axes: "Axes", typical: Sequence[Mapping[str, Any]]) -> None:
     for one in typical:
         words, colour, marker = KINDS[one["kind"]]
         mean, error = ([100 * part["lost"][key] for part in one["by_size"]] for key in ("mean", "stderr"))
-        label = f"{100 * one['lost']['mean']:.1f}: {words} ({one['strength']})"
+        label = f"{words} ({one['strength']}): {100 * one['lost']['mean']:.1f}"
         at = range(len(mean))
         axes.errorbar(at, mean, error, color=colour, marker=marker, markersize=3.5, linewidth=1, label=label)
-    names = [f"{one['size']}\n(n={one['test_examples']})" for one in typical[0]["by_size"]]
-    axes.set_xticks(range(len(names)), names, fontsize=6.5)
+    axes.set_xticks(range(len(typical[0]["by_size"])), [one["size"] for one in typical[0]["by_size"]])
     axes.axhline(0, color=SOFT, linewidth=0.5)
-    axes.set_xlabel("training examples of the subpopulation (n: test examples)")
+    axes.set_xlabel("training examples of the subpopulation")
     axes.set_ylabel("points of accuracy lost")
-    axes.legend(frameon=False, fontsize=6.5, loc="upper right", title="lost on all test data", title_fontsize=6.5)
+    legend(axes, 2)
 
 
 def draw_classes(axes: "Axes", typical: Sequence[Mapping[str, Any]]) -> None:
@@ -239,7 +236,7 @@ def draw_classes(axes: "Axes", typical: Sequence[Mapping[str, Any]]) -> None:
         words, colour, marker = KINDS[one["kind"]]
         at, mean = _by_class(one)
         error = [100 * part["lost"]["stderr"] for part in one["by_class"]]
-        label = f"{decimal(correlation(at, mean), 2)}: {words}"
+        label = f"{words}: {decimal(correlation(at, mean), 2)}"
         axes.errorbar(
             at, mean, error, color=colour, marker=marker, markersize=3.5, linewidth=0.5, linestyle="none", label=label
         )
@@ -249,11 +246,9 @@ def draw_classes(axes: "Axes", typical: Sequence[Mapping[str, Any]]) -> None:
             ends = np.array([at[known].min(), at[known].max()])
             axes.plot(ends, start + slope * ends, color=colour, linewidth=0.8)
     axes.axhline(0, color=SOFT, linewidth=0.5)
-    axes.set_ylim(top=1.7 * axes.get_ylim()[1])  # room for the legend
     axes.set_xlabel("test data of the class that was seen once (%)")
     axes.set_ylabel("points of accuracy lost")
-    look = {"fontsize": 6.5, "title_fontsize": 6.5, "columnspacing": 1.0}
-    axes.legend(frameon=False, loc="upper left", ncols=2, title="correlation", **look)
+    legend(axes, 2)
 
 
 def _by_class(one: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from memfluence.drawing import COLOURS, GREY, INK, PAGE, SOFT, curve, panels
+from memfluence.drawing import COLOURS, GREY, INK, PAGE, SOFT, curve, legend, panels
 from memfluence.errors import InputError, checked_integer
 from memfluence.estimators import Arms, Influence, Memory, arms, memorization_of
 from memfluence.experiments._result import (
@@ -49,9 +49,10 @@ from memfluence.records import Trials
 from memfluence.runs import Run, about
 from memfluence.seeding import generator
 from memfluence.store import unpack
-from memfluence.wording import approximate, percent
+from memfluence.wording import approximate, learner_name, percent
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 HEADING = "Do two halves of the trials agree? (Fig. 7)"
@@ -328,8 +329,8 @@ def agreement_table(name: str, kind: str, found: Sequence[Agreement]) -> "Any":
 def _names(run: Run, others: Sequence[Run]) -> list[str]:
     """Names of the lines: the learner, with as much of the directory as it takes to tell them apart."""
     runs = (run, *others)
-    learners = [(one.info.learner or {}).get("name") for one in runs]
-    names = [str(learner or one.path.name) for learner, one in zip(learners, runs)]
+    learners = [learner_name((one.info.learner or {}).get("name", "")) for one in runs]
+    names = [learner or one.path.name for learner, one in zip(learners, runs)]
     for parts in range(1, 4):
         if len(set(names)) == len(names):
             break
@@ -338,18 +339,20 @@ def _names(run: Run, others: Sequence[Run]) -> list[str]:
     return names if len(set(names)) == len(names) else [f"{name}, run {k}" for k, name in enumerate(names, 1)]
 
 
-MEASURES = (("difference", "average difference"), ("jaccard", "Jaccard index"))
+MEASURES = (("difference", "Average difference"), ("jaccard", "Jaccard index"))
 
 
 def draw(result: Result) -> "Figure":
     """Agreement over thresholds: the average difference on the left, the Jaccard index on the right."""
     lines, settings, table = result.numbers["lines"], result.settings, result.table
     anything = [line for line in lines if "any_class" in line]
-    figure, axes = panels(result.title, PAGE, 4.9, rows=2, columns=2)
+    caption = f"{result.title}. Bands: {result.numbers['spread']}; the thin vertical lines are the usual thresholds."
+    headings = [f"{words} of {quantity}" for quantity in ("memorization", "influence") for _, words in MEASURES]
+    figure, axes = panels(caption, PAGE, 4.9, headings, columns=2)
     for row, (quantity, level) in enumerate((("memorization", settings["mem"]), ("influence", settings["infl"]))):
         here = table[table["quantity"] == quantity]
         for column, (measure, words) in enumerate(MEASURES):
-            panel = axes[row, column]
+            panel = axes[2 * row + column]
             for colour, line in zip(cycle(COLOURS), lines):
                 own = here[here["compared"] == line["compared"]]
                 within = own[own["same_class"].fillna(True)]
@@ -361,6 +364,7 @@ def draw(result: Result) -> "Figure":
                     colour=colour,
                     label=_legend(line),
                     marker="",
+                    most=1,
                 )
                 across = own[~own["same_class"].fillna(True)]
                 panel.plot(across["threshold"], across[measure], color=colour, linewidth=1, linestyle=":")
@@ -368,13 +372,12 @@ def draw(result: Result) -> "Figure":
                 grey = GREY if len(lines) == 1 else colour
                 panel.plot(chance["threshold"], chance[measure], color=grey, linewidth=1, linestyle="--")
             panel.axvline(level, color=INK, linewidth=0.6, alpha=0.6)
-            panel.set_xlabel(f"{quantity} at or above")
-            panel.set_ylabel(f"{words}\n({quantity})")
+            panel.set_xlabel(f"{quantity} ≥")
+            panel.set_ylabel(words.lower().replace("jaccard", "Jaccard"))
             own = here[~here["compared"].str.startswith("by chance, ")]
             top = 1.02 if measure == "jaccard" else 1.25 * np.nanmax(own[measure].to_numpy(), initial=0.02)
             panel.set_ylim(0, top)  # chance may leave the panel
-    legend = axes[0, 1].get_legend_handles_labels()
-    _key(figure, legend, dotted=bool(anything), chance=bool(result.numbers["by_chance"]["memorization"]))
+    _key(axes[0], dotted=bool(anything), chance=bool(result.numbers["by_chance"]["memorization"]))
     return figure
 
 
@@ -385,10 +388,10 @@ def _legend(line: dict[str, Any]) -> str:
     return f"{line['compared']}, {of}: {approximate(line['same_class'][0]['second']['mean'])} pairs, {accuracy}"
 
 
-def _key(figure: "Figure", legend: tuple[list[Any], list[str]], *, dotted: bool, chance: bool) -> None:
+def _key(axes: "Axes", *, dotted: bool, chance: bool) -> None:
     from matplotlib.lines import Line2D
 
-    handles, labels = legend
+    handles, labels = axes.get_legend_handles_labels()
     if dotted:
         handles, labels = [*handles, Line2D([], [], color=SOFT, linestyle=":")], [*labels, "pairs of any two classes"]
     if chance:
@@ -396,7 +399,7 @@ def _key(figure: "Figure", legend: tuple[list[Any], list[str]], *, dotted: bool,
             [*handles, Line2D([], [], color=GREY, linestyle="--")],
             [*labels, "by chance: permuted masks, pairs of one class"],
         )
-    figure.legend(handles, labels, loc="outside lower left", ncols=2, frameon=False, fontsize=7)
+    legend(axes, 2, handles=handles, labels=labels)
 
 
 def say(result: Result) -> Said:

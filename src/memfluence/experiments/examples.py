@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 
 from memfluence.datasets import Dataset, features, one_input, picture_range, to_images
-from memfluence.drawing import INK, ORANGE, SOFT, WORDS, cell, new_canvas, write
+from memfluence.drawing import INK, MARGIN, ORANGE, SOFT, WORDS, cell, new_canvas, write
 from memfluence.errors import InputError, MemfluenceWarning
 from memfluence.experiments._result import Result, Said, check_trials, decimal
 from memfluence.runs import Run, about
@@ -136,8 +136,8 @@ def _warn_of_empty(name: str, groups: Sequence[np.ndarray]) -> None:
         )
 
 
-# Inches: a picture, what lies between two, between groups, the text below a picture, head and margin.
-PICTURE, GAP, GROUP, TEXT, HEAD, MARGIN, NAME = 0.62, 0.06, 0.26, 0.22, 0.52, 0.1, 0.16
+# Inches: a picture, what lies between two, between groups, the text below a picture, head, a class's name.
+PICTURE, GAP, GROUP, TEXT, HEAD, NAME = 0.62, 0.06, 0.26, 0.22, 0.3, 0.16
 
 
 def pictures(dataset: Dataset, split: Literal["train", "test"], rows: Iterable[int]) -> dict[str, np.ndarray]:
@@ -175,11 +175,10 @@ def draw(result: Result) -> "Figure":
     group = count * (across + GAP) - GAP + GROUP
     row = NAME + side + TEXT + 0.08
     width = 2 * MARGIN + len(values) * group - GROUP
-    figure = new_canvas(max(width, 4.0), HEAD + len(classes) * row)
-    height = figure.get_figheight()
-    write(figure, MARGIN, height - 0.07, result.title, SOFT)
+    height = HEAD + len(classes) * row
+    figure = new_canvas(max(width, 4.0), height, f"{CAPTION} {result.title}.")
     for k, around in enumerate(values):
-        write(figure, MARGIN + k * group, height - 0.28, f"memorization around {around:g}", INK, bold=True)
+        write(figure, MARGIN + k * group, height - 0.07, f"memorization around {around:g}", INK, bold=True)
     for number, name in enumerate(classes):
         top = height - HEAD - number * row
         write(figure, MARGIN, top, shortened(class_name(name), 40), ORANGE, bold=True)

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memfluence.drawing import BLUE, GREY, INK, SOFT, panels
+from memfluence.drawing import BLUE, GREY, INK, legend, panels
 from memfluence.errors import InputError
 from memfluence.experiments._result import Result, Said, check_trials, decimal, spread
 from memfluence.findings.pairs import influences_by_chance
 from memfluence.runs import Run, about
-from memfluence.wording import approximate, count, percent
+from memfluence.wording import approximate, count, percent, value
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -87,7 +87,7 @@ def summarize(
         stability = run.pair_stability(mem, infl, same_class=same_class, keep=keep, resamples=resamples, seed=seed)
         numbers["pairs_stderr"] = stability.pairs_stderr
     settings = {"mem": mem, "infl": infl, "permutations": permutations, "seed": seed, **selection}
-    title = f"{about(run.info)}, {len(run.trials):,} models; memorization >= {mem:g}, influence >= {infl:g}"
+    title = f"{about(run.info)}, {len(run.trials):,} models; memorization ≥ {mem:g}, influence ≥ {infl:g}"
     return Result("histogram", title, numbers, columns, settings)
 
 
@@ -96,21 +96,16 @@ def binned(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
     return np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0]
 
 
-WIDTH = 6.2
-
-
 def draw(result: Result) -> "Figure":
     """The numbers of selected pairs by influence, and those that permuted masks would give."""
-    numbers, table = result.numbers, result.table
-    figure, axes = panels(result.title.replace("; ", ";\n"), WIDTH, 3.0)
-    panel = axes[0, 0]
+    table, by_chance = result.table, result.numbers["by_chance"]
+    figure, (panel,) = panels(_caption(result), 4.6, 2.8, ["Pairs by influence"])
     left, width = table["from"].to_numpy(), (table["to"] - table["from"]).to_numpy()
     panel.bar(left, table["pairs"], width, align="edge", color=BLUE, edgecolor="white", linewidth=0.5, label="pairs")
-    by_chance = numbers["by_chance"]
     if by_chance["n"]:
         mean, sd = table["by_chance"].to_numpy(), np.nan_to_num(table["by_chance_sd"].to_numpy())
         edges = np.append(left, left[-1] + width[-1])
-        panel.stairs(mean, edges, color=INK, linewidth=1.1, label=f"by chance ({by_chance['n']} permutations, ± sd)")
+        panel.stairs(mean, edges, color=INK, linewidth=1.1, label="by chance")
         low, high = np.repeat(np.maximum(mean - sd, 0), 2), np.repeat(mean + sd, 2)
         panel.fill_between(np.repeat(edges, 2)[1:-1], low, high, color=GREY, alpha=0.5, linewidth=0)
     panel.set_yscale("symlog", linthresh=1, linscale=0.3)  # one pair among thousands can still be seen
@@ -120,19 +115,25 @@ def draw(result: Result) -> "Figure":
     panel.set_xlabel("influence")
     panel.set_ylabel("pairs (log scale)")
     panel.yaxis.set_major_formatter(lambda value, _: count(value))
-    panel.legend(frameon=False, fontsize=7, loc="upper left", bbox_to_anchor=(1, 1), borderaxespad=0)
-    said = [
-        f"{count(numbers['pairs'])} pairs"
-        + (f", {approximate(by_chance['mean'])} by chance" if by_chance["n"] else ""),
-        f"{count(numbers['train_examples'])} training examples",
-        f"{count(numbers['test_examples'])} test examples ({percent(numbers['test_share'], 2)})",
-        f"{count(numbers['single_test_examples'])} of them in one pair only",
-    ]
-    if result.settings["infl"] < STRONG:
-        said.append(f"{percent(numbers['share_below_strong'], 1)} of influences below {STRONG:g}")
-    text = "\n".join(said)
-    panel.text(1.02, 0.78, text, transform=panel.transAxes, va="top", color=SOFT, fontsize=7, linespacing=1.5)
+    legend(panel, 2)
     return figure
+
+
+def _caption(result: Result) -> str:
+    numbers, by_chance = result.numbers, result.numbers["by_chance"]
+    said = (
+        f"{result.title}. {count(numbers['pairs'])} pairs of {count(numbers['train_examples'])} training and"
+        f" {count(numbers['test_examples'])} test examples ({percent(numbers['test_share'], 1)} of the test set),"
+        f" {count(numbers['single_test_examples'])} of them in one pair only."
+    )
+    if result.settings["infl"] < STRONG:
+        said += f" {percent(numbers['share_below_strong'], 1)} of the influences are below {value(STRONG, 1)}."
+    if by_chance["n"]:
+        said += (
+            f" By chance: {approximate(by_chance['mean'])} pairs, the mean of {by_chance['n']} permutations of the"
+            " masks (grey: ± one standard deviation)."
+        )
+    return said
 
 
 def say(result: Result) -> Said:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from memfluence.datasets import Dataset
-from memfluence.drawing import BLUE, INK, ORANGE, PAGE, SOFT, axis_of_counts, panels
+from memfluence.drawing import BLUE, ORANGE, PAGE, SOFT, axis_of_counts, legend, panels
 from memfluence.engines import interrupted_at
 from memfluence.errors import DeadlineReached, InputError, Interrupted, RunMismatchError, StoreError, checked_integer
 from memfluence.estimators import memorization
@@ -306,30 +306,28 @@ def _rows(curves: Mapping[str, Agreement]) -> list[dict[str, Any]]:
     ]
 
 
-_LOUD = "The representation has seen every training example: these linear models are not blind to what they leave out."
-
-
 def draw(result: Result) -> "Figure":
     """Examples that the last layer memorizes, and the agreement of its influences with those of whole networks."""
     table = result.table
-    figure, axes = panels(f"{result.title}\n", PAGE, 2.6, columns=3)
-    figure.text(0.01, 0.925, _LOUD, color=ORANGE, fontsize=8, va="top")
-    _memorized(axes[0, 0], result)
-    for one, column, title in (
-        (axes[0, 1], "jaccard", "Jaccard index of the pairs"),
-        (axes[0, 2], "difference", "average difference of influence"),
-    ):
+    caption = (
+        f"{result.title}. The representation has seen every training example: these linear models are not blind to what"
+        " they leave out. b, c: influences of all training examples, or of those that both find memorized; dotted: the"
+        " usual thresholds."
+    )
+    headings = ("Memorized examples", "Jaccard index of pairs", "Average difference")
+    figure, axes = panels(caption, PAGE, 2.6, headings)
+    _memorized(axes[0], result)
+    for one, column in zip(axes[1:], ("jaccard", "difference")):
         for quantity, label, colour in (
             ("influence", "memorized or not", BLUE),
             ("influence of memorized", "memorized ones", ORANGE),
         ):
             of = table[table["quantity"] == quantity]
-            one.plot(of["threshold"], of[column], color=colour, marker="o", markersize=2.5, linewidth=1, label=label)
+            one.plot(of["threshold"], of[column], color=colour, label=label)
         one.axvline(result.settings["infl"], color=SOFT, linewidth=0.8, linestyle=":")
         one.set_ylim(0, 1.02 if column == "jaccard" else None)
-        one.set_xlabel("influence at or above")
-        one.set_title(title, fontsize=8, color=INK)
-    axes[0, 1].legend(frameon=False, fontsize=7, title="training example", title_fontsize=7)
+        one.set_xlabel("influence ≥")
+        legend(one)
     return figure
 
 
@@ -337,14 +335,13 @@ def _memorized(axes: "Axes", result: Result) -> None:
     """The number of training examples that each side memorizes at each threshold."""
     of = result.table[result.table["quantity"] == "memorization"]
     for side, label, colour in (("network", "whole networks", BLUE), ("linear", "last layer alone", ORANGE)):
-        axes.plot(of["threshold"], of[side], color=colour, marker="o", markersize=2.5, linewidth=1, label=label)
+        axes.plot(of["threshold"], of[side], color=colour, label=label)
     top = max(1, int(of[["network", "linear"]].to_numpy().max()))
     axis_of_counts(axes, top)
     axes.set_ylim(-0.2, 1.5 * top)
     axes.axvline(result.settings["mem"], color=SOFT, linewidth=0.8, linestyle=":")
-    axes.set_xlabel("memorization at or above")
-    axes.set_title("training examples", fontsize=8, color=INK)
-    axes.legend(frameon=False, fontsize=7)
+    axes.set_xlabel("memorization ≥")
+    legend(axes)
 
 
 def say(result: Result) -> Said:

@@ -35,11 +35,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from memfluence.datasets import Dataset, as_dataset
-from memfluence.drawing import BLUE, GREEN, GREY, INK, ORANGE, PAGE, SOFT, axis_of_counts, panels
+from memfluence.drawing import BLUE, GREEN, GREY, INK, ORANGE, PAGE, SOFT, axis_of_counts, legend, panels
 from memfluence.errors import InputError, checked_integer
 from memfluence.estimators import memorization
-from memfluence.experiments._flips import draw_areas, draw_curves, draw_lost, flips, report_flips, say_flips
+from memfluence.experiments._flips import (
+    draw_areas,
+    draw_curves,
+    draw_lost,
+    flips,
+    middle_share,
+    report_flips,
+    say_flips,
+)
 from memfluence.experiments._limits import (
+    TYPICAL,
     draw_classes,
     draw_costs,
     draw_sizes,
@@ -270,34 +279,40 @@ def _tail(data: Dataset) -> dict[str, Any]:
     return {"frequency": data.attributes["subpopulation_frequency"].tolist(), "seen": times_seen(data).tolist()}
 
 
-Asked = tuple[str, Callable[["Axes"], None]]  # a question, and what draws the answer
+Shown = tuple[str, Callable[["Axes"], None]]  # a panel's heading, and what draws it
 _VARIED = {
-    "base": ("the world of the other panels", INK, "*"),
-    "exponent": ("other Zipf exponents", ORANGE, "o"),
-    "subpopulations": ("other numbers of subpopulations", BLUE, "s"),
-    "n_train": ("other training set sizes", GREEN, "^"),
+    "base": ("this world", INK, "*"),
+    "exponent": ("other exponents", ORANGE, "o"),
+    "subpopulations": ("other subpopulations", BLUE, "s"),
+    "n_train": ("other sizes", GREEN, "^"),
 }
 
 
 def draw(result: Result) -> "Figure":
-    """The theory in one look: the tail, who is memorized, what that buys, and whom limits cost.
-
-    Titles ask, and the panels answer: with another learner the answer may be another.
-    """
+    """The theory in one look: the tail, who is memorized, what that buys, and whom limits cost."""
     numbers = result.numbers
     base, typical = numbers["worlds"][0], numbers["typical"]
-    asked: list[Asked] = [
-        ("How often is each subpopulation seen?", partial(_draw_tail, tail=numbers["tail"], base=base)),
-        ("Who is memorized?", partial(_sizes, base=base)),
-        ("What does being without those seen once cost?", partial(_losses, worlds=numbers["worlds"])),
+    caption = (
+        f"{result.title}. b: of the errors on test examples of a subpopulation seen once, its one training example"
+        f" explains {base['explained']:.1%} ± {base['explained_stderr']:.1%}; bars are one standard deviation. c: all"
+        " worlds; open marks: as many random ones removed."
+    )
+    shown: list[Shown] = [
+        ("Examples of each subpopulation", partial(_draw_tail, tail=numbers["tail"], base=base)),
+        ("Memorization by size of the subpopulation", partial(_sizes, base=base)),
+        ("Cost of being without those seen once", partial(_losses, worlds=numbers["worlds"])),
     ]
     if typical:
-        asked += [
-            ("Whom do limits on memorization cost?", partial(draw_costs, numbers=numbers)),
-            ("Which subpopulations, at a cost of about 5?", partial(draw_sizes, typical=typical)),
-            ("Which classes, at that cost?", partial(draw_classes, typical=typical)),
+        shown += [
+            ("Cost of limits where seen once", partial(draw_costs, numbers=numbers)),
+            ("Cost of limits by size of the subpopulation", partial(draw_sizes, typical=typical)),
+            ("Cost of limits by class", partial(draw_classes, typical=typical)),
         ]
-    return _page(result.title, asked)
+        caption += (
+            f" d: points of accuracy lost; dotted: both lose alike. e, f: where a limit costs about {100 * TYPICAL:g}"
+            " points in all; e names its strength and that cost, f the correlation over classes."
+        )
+    return _page(caption, shown)
 
 
 def draw_more(result: Result) -> "dict[str, Figure]":
@@ -305,34 +320,32 @@ def draw_more(result: Result) -> "dict[str, Figure]":
     flipped = result.numbers["flips"]
     if not flipped:
         return {}
-    base, of = result.numbers["worlds"][0], result.settings
-    title = (
+    base, of, middle = result.numbers["worlds"][0], result.settings, middle_share(flipped)
+    caption = (
         f"longtail: {base['n_train']:,} training examples of {base['subpopulations']:,} subpopulations with Zipf"
-        f" exponent {base['exponent']:g}, a share of the labels flipped;\n{flipped[0]['worlds']} worlds for each share"
+        f" exponent {base['exponent']:g}, a share of the labels flipped; {flipped[0]['worlds']} worlds for each share"
         f" (± standard error over worlds), {of['trials']:,} models for memorization and {of['repeats']} for each"
-        " accuracy in each world"
+        f" accuracy in each world. a: at {middle['flip']:.0%} flipped, with the area below each curve (dotted: a guess,"
+        " 0.50). b: areas over the share flipped; open marks: of those alone in their subpopulation; colours as in a."
     )
-    asked: list[Asked] = [
-        ("Can useful and useless be told apart?", partial(draw_curves, found=flipped)),
-        ("How well, by the share of flipped labels?", partial(draw_areas, found=flipped)),
+    shown: list[Shown] = [
+        ("Useless examples found among the useful", partial(draw_curves, found=flipped)),
+        ("Area, by the share of flipped labels", partial(draw_areas, found=flipped)),
     ]
     if flipped[0]["dropped"]:
-        asked += [
-            ("What does dropping the memorized cost?", partial(draw_lost, found=flipped, part="test")),
-            ("And on test data seen once?", partial(draw_lost, found=flipped, part="test_once")),
+        shown += [
+            ("Cost of dropping the memorized, all test data", partial(draw_lost, found=flipped, part="test")),
+            ("The same, on test data seen once", partial(draw_lost, found=flipped, part="test_once")),
         ]
-    return {"flips": _page(title, asked)}
+        caption += " c, d: dotted: random ones dropped; stars: the flipped alone dropped."
+    return {"flips": _page(caption, shown)}
 
 
-def _page(title: str, asked: Sequence[Asked]) -> "Figure":
-    """Questions and their answers in two columns."""
-    rows = -(-len(asked) // 2)
-    figure, axes = panels(title, PAGE, 2.5 * rows + 0.2, rows=rows, columns=2)
-    for number, (panel, (question, answer)) in enumerate(zip(axes.flat, asked), start=1):
-        panel.set_title(f"{number}  {question}", fontsize=8, color=INK, loc="left", weight="bold")
-        answer(panel)
-    for panel in axes.flat[len(asked) :]:
-        panel.set_axis_off()
+def _page(caption: str, shown: Sequence[Shown]) -> "Figure":
+    """Panels in two columns."""
+    figure, axes = panels(caption, PAGE, 2.75 * -(-len(shown) // 2), [heading for heading, _ in shown], columns=2)
+    for panel, (_, drawer) in zip(axes, shown):
+        drawer(panel)
     return figure
 
 
@@ -351,7 +364,7 @@ def _draw_tail(axes: "Axes", tail: dict[str, Any], base: dict[str, Any]) -> None
     axes.set_ylim(-0.2, 2 * max(1, seen.max()))
     axes.set_xlabel("subpopulations, the most frequent first")
     axes.set_ylabel("training examples")
-    axes.legend(frameon=False, fontsize=7, loc="upper right")
+    legend(axes, 2)
 
 
 def _sizes(axes: "Axes", base: dict[str, Any]) -> None:
@@ -359,20 +372,14 @@ def _sizes(axes: "Axes", base: dict[str, Any]) -> None:
     means, errors = ([one["memorization"][key] for one in sizes] for key in ("mean", "sd"))
     colours = [ORANGE if one["size"] == "1" else BLUE for one in sizes]
     axes.bar(range(len(sizes)), means, yerr=np.nan_to_num(errors), color=colours, ecolor=SOFT, capsize=2, width=0.75)
-    labels = [f"{one['size']}\n(n={one['memorization']['n']})" for one in sizes]
-    axes.set_xticks(range(len(sizes)), labels, fontsize=7)
-    axes.set_xlabel("training examples that the subpopulation has")
-    axes.set_ylabel("memorization (± one sd)")
-    text = (
-        f"of the errors on test examples\nof a subpopulation seen once,\nits one training example\n"
-        f"explains {base['explained']:.1%} ± {base['explained_stderr']:.1%}"
-    )
-    axes.text(0.98, 0.95, text, transform=axes.transAxes, ha="right", va="top", fontsize=7, color=ORANGE)
+    axes.set_xticks(range(len(sizes)), [f"{one['size']}\n{one['memorization']['n']}" for one in sizes])
+    axes.set_xlabel("training examples of the subpopulation; how many such")
+    axes.set_ylabel("memorization")
 
 
 def _losses(axes: "Axes", worlds: list[dict[str, Any]]) -> None:
     most = 100 * max(one["predicted_loss"] for one in worlds) * 1.1
-    axes.plot([0, most], [0, most], color=SOFT, linewidth=0.8, linestyle=":", label="theory, if one example is enough")
+    axes.plot([0, most], [0, most], color=SOFT, linewidth=0.8, linestyle=":", label="theory")
     for varied, (label, colour, marker) in _VARIED.items():
         of = [one for one in worlds if one["varied"] == varied]
         if not of:
@@ -392,12 +399,10 @@ def _losses(axes: "Axes", worlds: list[dict[str, Any]]) -> None:
                 capsize=1.5,
                 label=label if filled else None,
             )
-    axes.plot([], [], "o", color=SOFT, markerfacecolor="white", markersize=4, label="as many random ones removed")
     axes.axhline(0, color=SOFT, linewidth=0.5)
     axes.set_xlabel("test data seen once × (1 − chance)  (%)")
     axes.set_ylabel("accuracy lost without them (points)")
-    axes.set_ylim(top=1.6 * max(most, axes.get_ylim()[1] / 1.05))  # room for the legend
-    axes.legend(frameon=False, fontsize=6.5, loc="upper left")
+    legend(axes, 2)
 
 
 def say(result: Result) -> Said:

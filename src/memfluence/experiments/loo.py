@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from memfluence.drawing import BLUE, GREY, INK, ORANGE, PAGE, panels
+from memfluence.drawing import BLUE, GREY, INK, ORANGE, PAGE, legend, panels
 from memfluence.errors import InputError, checked_integer
 from memfluence.experiments._result import (
     Result,
@@ -220,9 +220,12 @@ def _cost(n_train: int, trials: int, pairs: int, sub: np.ndarray, loo: np.ndarra
 
 def draw(result: Result) -> "Figure":
     """Leave-one-out over subsampled values: memorization with errors, and influence on all test examples."""
-    figure, axes = panels(result.title, PAGE, 3.2, columns=2)
+    caption = (
+        f"{result.title}. a: {len(result.numbers['examples'])} training examples, spread over the range of"
+        " memorization, with standard errors. b: their influence on each test example. Slopes are corrected for noise."
+    )
+    figure, (left, right) = panels(caption, PAGE, 3.2, ("Memorization", "Influence"))
     own, others = (result.table[(result.table["test_index"] < 0) == which] for which in (True, False))
-    left, right = axes[0]
     left.errorbar(
         own["subsampled"],
         own["leave_one_out"],
@@ -230,7 +233,6 @@ def draw(result: Result) -> "Figure":
         yerr=own["leave_one_out_stderr"],
         fmt="o",
         color=ORANGE,
-        markersize=3,
         linewidth=0.8,
     )
     right.plot(others["subsampled"], others["leave_one_out"], ".", color=BLUE, markersize=2, alpha=0.4, rasterized=True)
@@ -242,9 +244,9 @@ def draw(result: Result) -> "Figure":
             middle = [(own if panel is left else others)[side].mean() for side in ("subsampled", "leave_one_out")]
             line = middle[1] + found["slope"] * (ends - middle[0])
             panel.plot(ends, line, color=INK, linewidth=0.8, label=f"slope {_with_error(found, 'slope')}")
-        panel.set_xlabel(f"{name}, from random subsets")
-        panel.set_ylabel(f"{name}, leaving one out")
-        panel.legend(frameon=False, fontsize=7, loc="upper left")
+        panel.set_xlabel("from random subsets")
+        panel.set_ylabel("from leaving one out")
+        legend(panel, 2)
     return figure
 
 

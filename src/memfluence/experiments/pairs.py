@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memfluence.drawing import BLUE, INK, ORANGE, SOFT, WORDS, cell, new_canvas, write
+from memfluence.drawing import BLUE, INK, MARGIN, ORANGE, SOFT, WORDS, cell, new_canvas, write
 from memfluence.errors import InputError
 from memfluence.experiments._result import Result, Said, check_trials, decimal
 from memfluence.experiments.examples import in_words, pictures
@@ -91,7 +91,7 @@ def summarize(
     numbers = {**pairs.summary, "shown_train_examples": len({row["train_index"] for row in rows})}
     settings = {"mem": mem, "infl": infl, "same_class": same_class, "keep": keep}
     title = (
-        f"{about(run.info)}, {len(run.trials):,} models; {len(pairs):,} pairs (memorization >= {mem:g}, influence >="
+        f"{about(run.info)}, {len(run.trials):,} models; {len(pairs):,} pairs (memorization ≥ {mem:g}, influence ≥"
         f" {infl:g})"
     )
     return Result("pairs", title, numbers, rows, settings, images)
@@ -117,9 +117,9 @@ def positions(examples: int, sets: int = SETS, each: int = EACH) -> list[list[in
     return found
 
 
-# Inches: a picture, between pictures, between sets, the text above a picture, a class's name, head and margin.
-PICTURE, GAP, SET, TEXT, NAME, HEAD, MARGIN = 0.56, 0.06, 0.3, 0.15, 0.19, 0.65, 0.1
-LEGEND = "Orange: memorization; blue: influence on the test example (grey: below the threshold)"
+# Inches: a picture, between pictures, between sets, the text above a picture, a class's name.
+PICTURE, GAP, SET, TEXT, NAME = 0.56, 0.06, 0.3, 0.15, 0.19
+LEGEND = "Orange: memorization; blue: influence on the test example (grey: below the threshold)."
 
 
 def draw(result: Result) -> "Figure":
@@ -132,13 +132,11 @@ def draw(result: Result) -> "Figure":
     # sets of pictures go side by side, sets of words below each other
     places = [(k * (width + SET), 0) if result.pictures else (0.0, sum(rows[:k])) for k in range(len(rows))]
     deepest = max(first + count for (_, first), count in zip(places, rows))
-    figure = new_canvas(max(2 * MARGIN + places[-1][0] + width, 6.4), HEAD + deepest * row + 0.05)
-    height = figure.get_figheight()
-    for line, text in enumerate((result.title, _which(result), LEGEND)):
-        write(figure, MARGIN, height - 0.07 - 0.15 * line, text, SOFT)
+    across_all, height = max(2 * MARGIN + places[-1][0] + width, 6.4), MARGIN + deepest * row
+    figure = new_canvas(across_all, height, f"{result.title}. {_which(result)}. {LEGEND}")
     for (left, first), own in zip(places, of_sets):
         for number, (train, pairs) in enumerate(own.groupby("train_index", sort=False), start=first):
-            x, top = MARGIN + left, height - HEAD - number * row
+            x, top = MARGIN + left, height - MARGIN - number * row
             one = pairs.iloc[0]
             write(figure, x, top, value(one["memorization"]), ORANGE, size=6.5, bold=True)
             cell(figure, x, top - TEXT + 0.02, side, result.pictures, f"train {train}", one.get("train_input", ""))

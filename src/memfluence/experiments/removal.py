@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import numpy as np
 
-from memfluence.drawing import BLUE, COLUMN, GREY, INK, ORANGE, curve, panels
+from memfluence.drawing import BLUE, COLUMN, GREY, INK, ORANGE, curve, legend, panels
 from memfluence.errors import InputError
 from memfluence.experiments._result import (
     Result,
@@ -189,9 +189,9 @@ def draw(result: Result) -> "Figure":
     """Test accuracy after the removal of memorized examples, against random ones; below, what is left of the data."""
     points, whole = result.numbers["points"], result.numbers["accuracy"]
     at = [one["threshold"] for one in points]
-    title = result.title.replace(", memorization", ",\nmemorization")
-    figure, axes = panels(title, COLUMN, 3.6, rows=2, sharex=True, height_ratios=(3, 1))
-    upper, lower = axes[:, 0]
+    headings = ("Test accuracy without them", "Training examples left")
+    caption = f"{result.title}. Bands and the grey strip are one standard deviation of one model."
+    figure, (upper, lower) = panels(caption, COLUMN, 4.2, headings, columns=1, sharex=True, height_ratios=(3, 1))
     upper.axhspan(
         100 * (whole["mean"] - whole["sd"]), 100 * (whole["mean"] + whole["sd"]), color=GREY, alpha=0.2, linewidth=0
     )
@@ -202,14 +202,14 @@ def draw(result: Result) -> "Figure":
     ):
         mean, sd = ([100 * one[key][which] for one in points] for which in ("mean", "sd"))
         curve(upper, at, mean, sd, colour=colour, label=label)
-    lower.plot(at, [100 * one["fraction_left"] for one in points], color=INK, marker="o", markersize=3, linewidth=1)
+    lower.plot(at, [100 * one["fraction_left"] for one in points], color=INK, marker="o")
     lower.set_ylim(0, 105)
     lower.set_yticks([0, 50, 100])
     lower.set_xticks(at, [f"{one:g}" for one in at])
-    lower.set_xlabel("removed: memorization at or above")
-    lower.set_ylabel("data left (%)")
+    lower.set_xlabel("removed: memorization ≥")
+    lower.set_ylabel("left (%)")
     upper.set_ylabel("test accuracy (%)")
-    upper.legend(frameon=False, loc="best", fontsize=7)
+    legend(upper)
     return figure
 
 

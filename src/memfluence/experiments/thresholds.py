@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from memfluence.drawing import BLUE, GREY, INK, ORANGE, PAGE, curve, panels
+from memfluence.drawing import BLUE, GREY, INK, ORANGE, PAGE, curve, legend, panels
 from memfluence.errors import InputError
 from memfluence.experiments._result import Result, Said, decimal
 from memfluence.experiments.consistency import (
@@ -143,11 +143,16 @@ def _note(run: Run, mem: float | None, infl: float | None, jaccard: float, each:
 def draw(result: Result) -> "Figure":
     """The Jaccard index of two halves over thresholds, the index to reach, and the thresholds proposed."""
     numbers, table = result.numbers, result.table
-    figure, axes = panels(result.title, PAGE, 2.5, columns=2)
-    for panel, quantity, proposed in zip(axes[0], ("memorization", "influence"), (numbers["mem"], numbers["infl"])):
+    caption = (
+        f"{result.title}. Dotted: the Jaccard index to reach; orange: the lowest threshold that reaches it, and how"
+        " many each half selects; bands are one standard deviation over splits."
+    )
+    figure, axes = panels(caption, PAGE, 2.5, ("Memorized examples of two halves", "Pairs of two halves"))
+    for panel, quantity, proposed in zip(axes, ("memorization", "influence"), (numbers["mem"], numbers["infl"])):
         here = table[table["quantity"] == quantity]
         own, chance = (here[here["compared"] == which] for which in ("two halves", "by chance"))
-        curve(panel, own["threshold"], own["jaccard"], own["jaccard_sd"], colour=BLUE, label="two halves", marker="")
+        jaccard = own["jaccard"], own["jaccard_sd"]
+        curve(panel, own["threshold"], *jaccard, colour=BLUE, label="two halves", marker="", most=1)
         if len(chance):
             panel.plot(chance["threshold"], chance["jaccard"], color=GREY, linestyle="--", label="by chance")
         panel.axhline(numbers["jaccard"], color=INK, linewidth=0.6, linestyle=":")
@@ -160,9 +165,9 @@ def draw(result: Result) -> "Figure":
         else:
             panel.text(0.98, 0.04, "none will do", color=ORANGE, ha="right", transform=panel.transAxes)
         panel.set_ylim(0, 1.02)
-        panel.set_xlabel(f"{quantity} at or above")
+        panel.set_xlabel(f"{quantity} ≥")
         panel.set_ylabel("Jaccard index")
-        panel.legend(frameon=False, fontsize=7, loc="best")
+        legend(panel, 2)
     return figure
 
 

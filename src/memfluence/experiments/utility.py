@@ -42,6 +42,7 @@ from memfluence.experiments._result import (
 from memfluence.experiments.doing import Retraining, correct_by_trial
 from memfluence.records import Trials
 from memfluence.runs import Run
+from memfluence.wording import value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -180,16 +181,18 @@ _SIDES = (("all", "accuracy", "all kept", BLUE), ("without", "accuracy_without",
 
 def draw(result: Result) -> "Figure":
     """Accuracy of every model with and without the high-influence examples, and where the loss comes from."""
-    figure, axes = panels(result.title, PAGE, 2.5, columns=3, width_ratios=(1, 1, 1.15))
-    for one, name, title in zip(
-        axes[0],
-        ("test", "influenced"),
-        ("whole test set", f"S'$_h$: {result.numbers['influenced']['examples']:,} influenced test examples"),
-    ):
+    caption = (
+        f"{result.title}. S$_h$: the training examples in pairs, S'$_h$: the"
+        f" {result.numbers['influenced']['examples']:,} test examples in them. a, b: a dot is one model, a bar mean and"
+        " standard deviation. c: what is lost without S$_h$, by test examples; bars are one standard deviation of one"
+        " model of each side."
+    )
+    headings = ("Whole test set", "Influenced test examples S'$_h$", "Accuracy lost without S$_h$")
+    figure, axes = panels(caption, PAGE, 2.4, headings, width_ratios=(1, 1, 1.15))
+    for one, name in zip(axes, ("test", "influenced")):
         _accuracies(one, result, name)
-        one.set_title(title, fontsize=8, color=INK)
-    axes[0, 0].set_ylabel("test accuracy (%)")
-    _loss(axes[0, 2], result)
+    axes[0].set_ylabel("test accuracy (%)")
+    _loss(axes[2], result)
     return figure
 
 
@@ -206,7 +209,7 @@ def _accuracies(axes: "Axes", result: Result, name: str) -> None:
             x + 0.3, 100 * found["mean"], 100 * found["sd"], color=colour, marker="o", markersize=4, capsize=2.5
         )
         axes.annotate(
-            f"{100 * found['mean']:.2f}\n± {100 * found['sd']:.2f}",
+            f"{100 * found['mean']:.1f}\n± {100 * found['sd']:.1f}",
             (x + 0.3, 100 * found["mean"]),
             xytext=(6, 0),
             textcoords="offset points",
@@ -226,12 +229,11 @@ def _loss(axes: "Axes", result: Result) -> None:
         found = numbers[name]["contribution"]
         axes.barh(row, 100 * found["mean"], color=colour, height=0.6)
         axes.errorbar(100 * found["mean"], row, xerr=100 * found["sd"], color=SOFT, capsize=2.5, linewidth=1)
-        labels.append(f"{label}\n{100 * found['mean']:.2f} ± {100 * found['sd']:.2f}".replace("-", "−"))
+        labels.append(f"{label}\n{value(100 * found['mean'], 1)} ± {value(100 * found['sd'], 1)}")
     axes.axvline(0, color=SOFT, linewidth=0.8)
     axes.set_yticks(range(3), labels)
     axes.invert_yaxis()
-    axes.set_xlabel("points of test accuracy (± one sd)")
-    axes.set_title("what being without S$_h$ costs", fontsize=8, color=INK)
+    axes.set_xlabel("points of test accuracy")
 
 
 def say(result: Result) -> Said:

@@ -15,7 +15,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memfluence.datasets import Dataset, picture_range, to_images
-from memfluence.drawing import BLUE, FORMATS, GREY, INK, ORANGE, SOFT, encoded, new_canvas, picture, style, write
+from memfluence.drawing import (
+    BLUE,
+    FORMATS,
+    GREY,
+    INK,
+    MARGIN,
+    ORANGE,
+    SOFT,
+    encoded,
+    legend,
+    new_canvas,
+    picture,
+    style,
+    write,
+)
 from memfluence.errors import InputError
 from memfluence.estimators.counts import pair_counts
 from memfluence.findings import Attack, CrossFit, Duplicates, Mislabels, Pairs
@@ -32,12 +46,12 @@ if TYPE_CHECKING:
 
 CARRIED = 4  # test examples shown of each training example, as in the paper's figures
 # Inches of the figure of pairs: an image, the lines below it, the lines above all; where its columns begin.
-CELL, TEXT, HEAD, WIDTH = 0.94, 0.44, 0.86, 6.1
+CELL, TEXT, HEAD, WIDTH = 0.94, 0.44, 0.42, 6.1
 NAME_LETTERS = 16  # of a class's name, which is to end before the next column
 COLUMNS = (0.1, *(1.52 + 1.14 * k for k in range(CARRIED)))
-# Inches: a picture, a line of text, what lies between two cells, the lines above all, the margin.
-PICTURE, LINE, GAP, GRID_HEAD, MARGIN = 1.0, 0.125, 0.16, 0.46, 0.1
-HISTOGRAM = 5.5, 2.6
+# Inches: a picture, a line of text, what lies between two cells.
+PICTURE, LINE, GAP = 1.0, 0.125, 0.16
+HISTOGRAM = 5.5, 2.4
 TOUCHING = 0.04  # between the two pictures of a pair
 GRID_LETTERS, ID_LETTERS = 15, 24
 
@@ -45,18 +59,18 @@ Line = tuple[str, str, bool]  # text, colour, bold
 
 
 @contextmanager
-def new_figure(path: Path, width: float, height: float) -> "Iterator[Figure]":
-    """A figure of that many inches, saved to `path` when the block ends."""
+def new_figure(path: Path, width: float, height: float, caption: str) -> "Iterator[Figure]":
+    """A figure of that many inches with its caption below, saved to `path` when the block ends."""
     if path.suffix not in FORMATS:
         raise InputError(f"{path} must end in one of {', '.join(FORMATS)}; got {path.suffix or 'no suffix'!r}.")
     with style():
-        figure = new_canvas(width, height)
+        figure = new_canvas(width, height, caption)
         yield figure
         write_whole(path, encoded(figure, path.suffix))
 
 
 def _about(run: "Run") -> str:
-    """The data, the learner, n and t: 'digits, mlp: 1,197 training examples, 2,000 models'."""
+    """The data, the learner, n and t: 'digits, MLP: 1,197 training examples, 2,000 models'."""
     return f"{about(run.info)}, {count(len(run.trials))} models"
 
 
@@ -104,8 +118,12 @@ def pairs_figure(run: "Run", dataset: Dataset, path: Path, rows: int = 5, *, kee
     train = pictures(dataset, dataset.x_train, [carrier.train.index for carrier in carriers])
     test = pictures(dataset, dataset.x_test, [one.index for carrier in carriers for one in carrier.tests])
     height = HEAD + len(carriers) * (CELL + TEXT)
-    with new_figure(path, WIDTH, height) as figure:
-        _heading(figure, _about(run), height)
+    caption = (
+        f"{_about(run)}. Memorization, and influence on test examples of the same class (grey: below"
+        f" {value(INFLUENCE)}), ± standard error. Percent: models that are right without → with the training example."
+    )
+    with new_figure(path, WIDTH, height, caption) as figure:
+        _heading(figure, height)
         for row, carrier in enumerate(carriers):
             top = height - HEAD - row * (CELL + TEXT)
             name = shortened(class_name(dataset.class_names[carrier.train.label]), NAME_LETTERS)
@@ -119,7 +137,7 @@ def pairs_figure(run: "Run", dataset: Dataset, path: Path, rows: int = 5, *, kee
 
 def histogram_figure(run: "Run", path: Path, *, keep: float | None = None) -> Path:
     """Draw the histogram of memorization, with the threshold of 0.25. Gives `path`."""
-    with new_figure(path, *HISTOGRAM) as figure:
+    with new_figure(path, *HISTOGRAM, f"{_about(run)}.") as figure:
         _draw_histogram(figure, run, keep)
     return path
 
@@ -127,13 +145,13 @@ def histogram_figure(run: "Run", path: Path, *, keep: float | None = None) -> Pa
 def histogram_plot(run: "Run", *, keep: float | None = None) -> "Figure":
     """The same as a figure, which notebooks show whether pyplot was imported or not."""
     with style():
-        figure = new_canvas(*HISTOGRAM)
+        figure = new_canvas(*HISTOGRAM, f"{_about(run)}.")
         _draw_histogram(figure, run, keep)
 
     def shown() -> tuple[bytes, dict[str, int]]:
         with style():
             content = encoded(figure, ".png")
-        return content, dict(zip(("width", "height"), (100 * figure.get_size_inches()).astype(int).tolist()))
+        return content, {"width": int(100 * figure.get_figwidth())}
 
     figure._repr_png_ = shown  # type: ignore[attr-defined]  # half as large as its pixels
     return figure
@@ -142,7 +160,8 @@ def histogram_plot(run: "Run", *, keep: float | None = None) -> "Figure":
 def _draw_histogram(figure: "Figure", run: "Run", keep: float | None) -> None:
     chart = histogram(run.estimate_memorization(keep).value)
     memorized = int(chart.counts[chart.edges[:-1] >= MEMORIZED].sum())
-    axes = figure.add_axes((0.13, 0.19, 0.84, 0.62))
+    figure.set_layout_engine("constrained")
+    axes = figure.subplots()
     colours = [ORANGE if edge >= MEMORIZED else GREY for edge in chart.edges[:-1]]
     axes.bar(chart.edges[:-1], chart.counts, np.diff(chart.edges), align="edge", color=colours, edgecolor="white")
     axes.set_yscale("function", functions=(np.log1p, np.expm1))  # one example among thousands can still be seen
@@ -160,28 +179,31 @@ def _draw_histogram(figure: "Figure", run: "Run", keep: float | None) -> None:
     )
     axes.set_xlabel("memorization")
     axes.set_ylabel("training examples\n(log scale)")
-    figure.text(0.13, 0.92, _about(run), color=SOFT)
 
 
 def attack_figure(run: "Run", found: Attack, path: Path) -> Path:
     """True against false positive rate of the online and the offline attack, with 95% bands. Gives `path`."""
-    with new_figure(path, 4.6, 4.1) as figure:
-        axes = figure.add_axes((0.15, 0.13, 0.81, 0.73))
+    caption = (
+        f"{_about(run)}; {found.targets} target models, each with {found.shadows} shadow models. Dotted: guessing."
+        " Bands: 95% intervals over target models."
+    )
+    with new_figure(path, 4.6, 3.9, caption) as figure:
+        figure.set_layout_engine("constrained")
+        axes = figure.subplots()
         least = 1 / max(10, found.online.non_members)
-        axes.plot([least, 1], [least, 1], color=GREY, linewidth=1, linestyle=":", label="guessing")
+        axes.plot([least, 1], [least, 1], color=GREY, linewidth=1, linestyle=":")
         for name, roc, colour in (("online", found.online, ORANGE), ("offline", found.offline, BLUE)):
             floor = np.maximum([roc.lower, roc.upper, roc.found], least)  # 0 has no place on a logarithmic scale
             axes.fill_between(roc.rates, floor[0], floor[1], color=colour, alpha=0.2, linewidth=0)
-            axes.plot(roc.rates, floor[2], color=colour, label=f"{name}, area {value(roc.auc.value, 3)}")
+            axes.plot(roc.rates, floor[2], color=colour, label=f"{name}, area {value(roc.auc.value)}")
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.set_xlim(least, 1)
         axes.set_ylim(least, 1)
         axes.set_xlabel("false positive rate")
         axes.set_ylabel("true positive rate")
-        axes.legend(frameon=False, loc="lower right")
-        figure.text(0.15, 0.95, _about(run), color=SOFT)
-        figure.text(0.15, 0.905, f"{found.targets} target models, {found.shadows} shadow models each", color=SOFT)
+        axes.set_title("Members found")
+        legend(axes, 2)
     return path
 
 
@@ -220,19 +242,12 @@ def _most_influenced(run: "Run", train: Example, keep: float | None) -> list[Exa
     ]
 
 
-def _heading(figure: "Figure", about: str, height: float) -> None:
-    figure.text(COLUMNS[0] / WIDTH, 1 - 0.08 / height, about, color=SOFT, va="top")
-    for x, what, measure, colour in (
-        (COLUMNS[0], "memorized\ntraining example", "memorization", ORANGE),
-        (
-            COLUMNS[1],
-            "test examples that it carries",
-            f"influence (grey: below {value(INFLUENCE)}); models that are right without → with the training example",
-            BLUE,
-        ),
+def _heading(figure: "Figure", height: float) -> None:
+    for x, what, colour in (
+        (COLUMNS[0], "memorized\ntraining example", ORANGE),
+        (COLUMNS[1], "test examples that it carries", BLUE),
     ):
-        figure.text(x / WIDTH, 1 - 0.62 / height, what, color=colour, weight="bold", va="bottom", linespacing=1.15)
-        figure.text(x / WIDTH, 1 - 0.65 / height, measure, color=SOFT, va="top", fontsize=7)
+        figure.text(x / WIDTH, 1 - 0.36 / height, what, color=colour, weight="bold", va="bottom", linespacing=1.15)
 
 
 def _cell(
@@ -278,13 +293,13 @@ def mislabels_figure(run: "Run", dataset: Dataset, found: Mislabels, path: Path,
             (f"train {_known_as(run.ids[0][found.index[row]])}", SOFT, False),
         ]
 
-    said = " and what held-out models say instead, with the share that does" if found.agreement else ""
-    heading = (
-        f"Likely mislabels. {_about(run)}",
-        f"The label{said}; models that are right without → with the example in training",
+    said = ", what held-out models say instead and the share that does" if found.agreement else ""
+    caption = (
+        f"Labels to check. {_about(run)}. Below each picture its label{said}, and the models that are right without →"
+        " with the example in training."
     )
     cells = [([shown[int(found.index[row])]], lines(row)) for row in rows]
-    return _grid(path, heading, cells, columns=8)
+    return _grid(path, caption, cells, columns=8)
 
 
 def _known_as(id: Any) -> str:
@@ -324,30 +339,26 @@ def pair_grid(
             (f"train {_known_as(ids[0])}, test {_known_as(ids[1])}", SOFT, False),
         ]
 
-    heading = (
-        f"{title}. {_about(run)}",
-        "Left the training, right the test example that hangs on it; influence and the lower end of its 95% interval",
+    caption = (
+        f"{title}. {_about(run)}. Left the training, right the test example that hangs on it; influence and the lower"
+        " end of its 95% interval."
     )
     cells = [([train[int(found.train_index[row])], test[int(found.test_index[row])]], lines(row)) for row in rows]
-    return _grid(path, heading, cells, columns=4)
+    return _grid(path, caption, cells, columns=4)
 
 
-def _grid(
-    path: Path, heading: Sequence[str], cells: Sequence[tuple[list[np.ndarray], list[Line]]], columns: int
-) -> Path:
+def _grid(path: Path, caption: str, cells: Sequence[tuple[list[np.ndarray], list[Line]]], columns: int) -> Path:
     """Cells of pictures side by side with lines of text below, row by row."""
     across, below = (max(len(cell[part]) for cell in cells) for part in (0, 1))
     cell_width = across * PICTURE + (across - 1) * TOUCHING + GAP
     cell_height = PICTURE + below * LINE + GAP
     columns = min(columns, len(cells))
     width = max(2 * MARGIN + columns * cell_width - GAP, 5.0)
-    height = GRID_HEAD + -(-len(cells) // columns) * cell_height
-    with new_figure(path, width, height) as figure:
-        for k, (text, colour) in enumerate(zip(heading, (INK, SOFT))):
-            write(figure, MARGIN, height - 0.08 - k * 0.15, text, colour, size=7.5)
+    height = MARGIN + -(-len(cells) // columns) * cell_height
+    with new_figure(path, width, height, caption) as figure:
         for number, (images, lines) in enumerate(cells):
             row, column = divmod(number, columns)
-            x, top = MARGIN + column * cell_width, height - GRID_HEAD - row * cell_height
+            x, top = MARGIN + column * cell_width, height - MARGIN - row * cell_height
             for k, image in enumerate(images):
                 picture(figure, x + k * (PICTURE + TOUCHING), top, PICTURE, image)
             for k, line in enumerate(lines):

@@ -10,6 +10,7 @@ import numpy as np
 
 from memfluence.datasets import short_name
 from memfluence.store import INDEXED, RunInfo, TrialStore, versions_in
+from memfluence.wording import learner_name
 
 LATE = 600.0  # seconds before the last trial that count as "of late"
 
@@ -118,6 +119,7 @@ def _pace(finished: np.ndarray) -> float | None:
 
 
 def about(info: RunInfo) -> str:
-    """'digits, mlp: 1,197 training examples', the beginning of a title."""
-    what = ", ".join(part for part in (short_name(str(info.dataset["name"])), (info.learner or {}).get("name")) if part)
+    """'digits, MLP: 1,197 training examples', the beginning of a title."""
+    learner = learner_name((info.learner or {}).get("name", ""))
+    what = ", ".join(part for part in (short_name(str(info.dataset["name"])), learner) if part)
     return f"{what}{': ' if what else ''}{info.n_train:,} training examples"
