@@ -356,16 +356,8 @@ def draw(result: Result) -> "Figure":
             for colour, line in zip(cycle(COLOURS), lines):
                 own = here[here["compared"] == line["compared"]]
                 within = own[own["same_class"].fillna(True)]
-                curve(
-                    panel,
-                    within["threshold"],
-                    within[measure],
-                    within[f"{measure}_sd"],
-                    colour=colour,
-                    label=_legend(line),
-                    marker="",
-                    most=1,
-                )
+                of = within["threshold"], within[measure], within[f"{measure}_sd"]
+                curve(panel, *of, colour=colour, label=_legend(line), marker="", most=1)
                 across = own[~own["same_class"].fillna(True)]
                 panel.plot(across["threshold"], across[measure], color=colour, linewidth=1, linestyle=":")
                 chance = here[(here["compared"] == f"by chance, {line['compared']}") & here["same_class"].fillna(True)]
@@ -389,17 +381,11 @@ def _legend(line: dict[str, Any]) -> str:
 
 
 def _key(axes: "Axes", *, dotted: bool, chance: bool) -> None:
-    from matplotlib.lines import Line2D
-
-    handles, labels = axes.get_legend_handles_labels()
     if dotted:
-        handles, labels = [*handles, Line2D([], [], color=SOFT, linestyle=":")], [*labels, "pairs of any two classes"]
+        axes.plot([], [], color=SOFT, linestyle=":", label="pairs of any two classes")
     if chance:
-        handles, labels = (
-            [*handles, Line2D([], [], color=GREY, linestyle="--")],
-            [*labels, "by chance: permuted masks, pairs of one class"],
-        )
-    legend(axes, 2, handles=handles, labels=labels)
+        axes.plot([], [], color=GREY, linestyle="--", label="by chance: permuted masks, pairs of one class")
+    legend(axes, 2)
 
 
 def say(result: Result) -> Said:
