@@ -115,3 +115,20 @@ def test_a_damaged_segment_is_no_reason_to_give_another_trials_margins(tmp_path:
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(StoreError, match="memfluence repair"):
         store.read_extra("train_margin")
+
+
+def test_names_tell_which_segments_may_share_trials() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        firsts = rng.integers(0, 30, 8)
+        spans = [(int(first), int(first + rng.integers(0, 6))) for first in firsts]
+        names = [f"{a:09d}-{b:09d}-1-{number:032x}.parquet" for number, (a, b) in enumerate(spans)]
+        share = [
+            any(
+                one != other and spans[one][0] <= spans[other][1] and spans[other][0] <= spans[one][1]
+                for other in range(8)
+            )
+            for one in range(8)
+        ]
+        assert segments.overlapping(names) == [name for name, does in zip(names, share) if does]
+    assert segments.overlapping(["a.parquet", names[0]]) == ["a.parquet", names[0]]  # a name that says nothing

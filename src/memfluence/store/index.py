@@ -70,7 +70,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 def _encoded(entries: Mapping[str, Entry], info: RunInfo) -> bytes:
     """A digest in 32 letters, then a Parquet file: the rows of all segments, and in its metadata whose they are."""
     segments = [[name, *stamp, len(rows)] for name, (stamp, rows) in entries.items()]
-    table = join_rows([rows for _, rows in entries.values()]).table if entries else pa.table({})
+    table = join_rows([rows for _, rows in entries.values()]).table.combine_chunks() if entries else pa.table({})
     metadata = json.dumps({"version": _VERSION, "run": info.identity, "segments": segments})
     sink = pa.BufferOutputStream()
     pq.write_table(table.replace_schema_metadata({"index": metadata}), sink, compression="zstd")

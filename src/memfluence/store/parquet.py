@@ -92,19 +92,29 @@ class ParquetContent:
             raise pa.ArrowInvalid(f"it has no column {lacking[0]!r}")
         texts = [name for name in columns if pa.types.is_string(self.schema.field(name).type)]
         with _one_error():
-            if texts:
+            if texts and (shared or not self._may_repeat(texts)):  # opening it again costs more than reading a few rows
                 self._file = self._opened(metadata=self._file.metadata, read_dictionary=texts)
             table = self._file.read(columns=list(columns), use_threads=False)
             table.validate(full=True)  # positions in dictionaries, and texts that are UTF-8
-        for at, name in enumerate(table.column_names):
-            if table.column(at).null_count:
-                if name not in may_lack or not pa.types.is_floating(table.column(at).type):
+        for at, (name, column) in enumerate(zip(table.column_names, table.columns)):
+            if column.null_count:
+                if name not in may_lack or not pa.types.is_floating(column.type):
                     raise pa.ArrowInvalid(f"its column {name!r} has values that are missing")
-                table = table.set_column(at, table.schema.field(at), table.column(at).fill_null(math.nan))
-            if pa.types.is_dictionary(table.column(at).type) and name not in shared:
+                table = table.set_column(at, table.schema.field(at), column.fill_null(math.nan))
+            if name not in shared and pa.types.is_dictionary(column.type):
                 field = table.schema.field(at).with_type(pa.string())
-                table = table.set_column(at, field, self._texts(table.column(at), name))
+                table = table.set_column(at, field, self._texts(column, name))
         return table
+
+    def _may_repeat(self, texts: Sequence[str]) -> bool:
+        """Whether each text could stand as often as its column has values, and all together take little."""
+        said, at_most = self._file.metadata, 0
+        for name in texts:
+            at = self.schema.names.index(name)
+            for group in range(said.num_row_groups):
+                column = said.row_group(group).column(at)
+                at_most += 4 * column.num_values * column.total_uncompressed_size  # letters take 4
+        return at_most <= _ALWAYS
 
     def _texts(self, column: Any, name: str) -> Any:
         """A dictionary may hold one long text that many rows share: told before it is written out for each."""

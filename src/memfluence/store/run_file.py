@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, NoReturn
 
 from memfluence.errors import InputError, MemfluenceError, RunMismatchError, StoreError, shortened
@@ -202,7 +203,7 @@ class RunInfo:
         own = names == list(map(str, other.dataset["classes"]))
         return self if own else replace(self, dataset={**self.dataset, "class_names": names})
 
-    @property
+    @cached_property
     def identity(self) -> dict[str, str]:
         """The run's identity: format, data, plan and learner. Every segment of the run has it in its metadata."""
         return {

@@ -199,7 +199,7 @@ def choose(
 
 def small_columns(parts: Sequence[Rows], chosen: np.ndarray, names: Sequence[str]) -> dict[str, np.ndarray]:
     """Columns of numbers or texts of the chosen rows of all parts; there is a part."""
-    table = pa.concat_tables([part.table.select(names) for part in parts], promote_options="default")
+    table = pa.concat_tables([part.table.select(names) for part in parts], promote_options="default").combine_chunks()
     return {name: as_array(table[name])[chosen] for name in names}
 
 
@@ -314,6 +314,26 @@ def has_trials_of(name: str, numbers: np.ndarray, others: Sequence[str]) -> bool
         return True
     there = np.unique(numbers[(numbers >= first) & (numbers <= last)])
     return len(there) >= count and (there[0], there[-1]) == (first, last)
+
+
+def overlapping(names: Sequence[str]) -> list[str]:
+    """Segments that may share trials with others, by the first and the last trial in their names."""
+    spans = [_span(name) for name in names]
+    if None in spans:
+        return list(names)
+    found: set[str] = set()
+    last, holder = -1, ""  # of those that begin earlier
+    for (first, end, _), name in sorted(zip(spans, names)):  # type: ignore[misc]
+        if first <= last:
+            found |= {name, holder}
+        if end > last:
+            last, holder = end, name
+    return [name for name in names if name in found]
+
+
+def is_in_span(name: str, numbers: np.ndarray) -> bool:
+    """True if no trial is outside those that the name of its segment says."""
+    return (span := _span(name)) is None or bool(span[0] <= numbers.min() and numbers.max() <= span[1])
 
 
 def _span(name: str) -> tuple[int, int, int] | None:

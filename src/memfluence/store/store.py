@@ -364,15 +364,15 @@ class TrialStore:
     def segment_path(self, name: str) -> Location:
         return self.path / "trials" / name
 
-    def read_rows(self, name: str, content: pa.Buffer | None = None) -> Rows:
-        """All rows of one segment, or of `content` read from it, verified.
+    def read_rows(self, name: str, content: pa.Buffer | None = None, *, columns: Sequence[str] | None = None) -> Rows:
+        """All rows of one segment, or of `content` read from it, verified; all columns, or `trial`, `kind` and these.
 
         FileNotFoundError: it was set aside or compacted since it was listed.
         """
         path = self.segment_path(name)
         if content is None:
             content = content_of(path, partial(self._place.read, path))
-        return segments.read_rows(path, self.info, content=content)
+        return segments.read_rows(path, self.info, columns, content)
 
     def write_rows(self, rows: Rows) -> str:
         """Publish rows that other segments have too, read them back, and give the name of their new segment.

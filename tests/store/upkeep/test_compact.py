@@ -98,6 +98,18 @@ def test_damaged_segments_and_those_with_different_records_of_a_trial_stay(tmp_p
     assert gone == {"000000012-000000012", "000000013-000000013"}  # and all others stay
 
 
+def test_a_segment_whose_name_says_other_trials_stays(tmp_path: Path) -> None:
+    """Names alone say which segments share no trial, so that one must be right before its rows are joined."""
+    world = PlannedWorld()
+    store = world.filled(tmp_path / "run", per_segment=2)
+    path = store.segment_path(store.segment_names()[0])
+    renamed = path.rename(path.with_name(path.name.replace("000000000-000000001", "000000020-000000021")))
+    done = mf.compact(tmp_path / "run")
+    assert (done.segments, renamed.exists()) == (2, True)
+    assert "other trials than its name says" in done.damaged[0]
+    assert is_whole(tmp_path / "run", world)
+
+
 def test_condemned_segments_are_not_brought_back(tmp_path: Path) -> None:
     world = PlannedWorld()
     store = world.filled(tmp_path / "run", per_segment=2)

@@ -6,14 +6,15 @@ they only ever add; readers that find a segment gone look again. Two processes m
 `TrialStore.write_rows`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
 from memfluence.store import DamagedSegmentError, Location, Rows, TrialStore, join_rows
-from memfluence.store.segments import choose
+from memfluence.store.segments import choose, is_in_span, overlapping
 
 LARGEST = 32 * 2**20  # bytes of a segment in memory: few files, and little to run again if one is damaged
 
@@ -100,7 +101,7 @@ def compact(run: str | Location, *, largest: int = LARGEST) -> Compacted:
     store = TrialStore.open(run)
     store.clean()
     before = store.segment_names()
-    twice, differing = _there_twice(store)
+    twice, differing, unread = _there_twice(store, overlapping(before))
     damaged = [
         f"{' and '.join(names)} have different records of trial {trial}; 'memfluence repair {run}' keeps one of them."
         for trial, names in differing.items()
@@ -121,19 +122,36 @@ def compact(run: str | Location, *, largest: int = LARGEST) -> Compacted:
         except DamagedSegmentError as error:
             damaged.append(str(error))
             continue
-        if 2 * rows.nbytes < largest or np.isin(rows.numbers, twice).any():
+        if name in unread or not is_in_span(name, rows.numbers):
+            damaged.append(f"{store.segment_path(name)} has other trials than its name says, or such as no run has.")
+        elif 2 * rows.nbytes < largest or np.isin(rows.numbers, twice).any():
             batches.add(name, rows)
     batches.close()
     after = len(store.segment_names())
     return Compacted(str(run), len(before), after, batches.segments, batches.copies, tuple(damaged))
 
 
-def _there_twice(store: TrialStore) -> tuple[list[int], dict[int, list[str]]]:
-    """Trials that more than one segment has, and of those with different records also the segments."""
-    records: dict[int, list[tuple[bytes, str]]] = {}
-    for path, rows in store.each_segment([]):
-        for trial, record in zip(rows.numbers.tolist(), rows.records):
-            records.setdefault(trial, []).append((record, path.name))
-    several = {trial: there for trial, there in sorted(records.items()) if len(there) > 1}
-    differing = {trial: there for trial, there in several.items() if len({record for record, _ in there}) > 1}
-    return list(several), {trial: sorted(name for _, name in there) for trial, there in differing.items()}
+def _there_twice(store: TrialStore, names: Sequence[str]) -> tuple[list[int], dict[int, list[str]], set[str]]:
+    """Trials that more than one of these segments has; of those with different records the segments; and what cannot
+    be read. What another process has compacted is passed over."""
+    segments_of: dict[int, list[str]] = {}
+    unread: set[str] = set()
+    for name in names:
+        try:
+            numbers = store.read_rows(name, columns=()).numbers
+        except FileNotFoundError:
+            continue
+        except DamagedSegmentError:
+            unread.add(name)
+            continue
+        for trial in numbers.tolist():
+            segments_of.setdefault(trial, []).append(name)
+    several = {trial: there for trial, there in sorted(segments_of.items()) if len(there) > 1}
+    records: dict[int, set[bytes]] = {trial: set() for trial in several}
+    for name in sorted({name for there in several.values() for name in there}):
+        with suppress(FileNotFoundError, DamagedSegmentError):
+            rows = store.read_rows(name)
+            for trial, record in zip(rows.numbers.tolist(), rows.records):
+                if trial in records:
+                    records[trial].add(record)
+    return list(several), {trial: there for trial, there in several.items() if len(records[trial]) > 1}, unread
