@@ -43,6 +43,7 @@ PANEL = 1024  # training examples at a time: with 2000 trials 256 kB of rows, wh
 BLOCK = 512  # of these that are added up side by side
 GROUP = 16  # rows that are added up at once
 LEVELS = 16  # binary digits of a counter
+SCREENED = 64  # values that are held against the largest so far at once
 
 # Some versions of Numba have type hints, some have none, and the hints do not know intrinsics.
 _njit: Any = numba.njit
@@ -382,17 +383,33 @@ def keep_largest(values, index, best, best_index, first, of_columns):  # type: i
     """Put the values of each row (or column), with their indices, where they belong among the largest so far.
 
     Row `first + j` of `best` has the largest values of row (or column) j, descending, and -1 as index where there are
-    none yet. An equal value that comes later stays behind, and NaN is never taken.
+    none yet. An equal value that comes later stays behind, and NaN is never taken. Most values are too small: some are
+    compared at once, and looked at one by one where not all of them are.
     """
-    places = best.shape[1]
+    last = best.shape[1] - 1
     rows, columns = values.shape
+    least = np.empty(columns if of_columns else rows)  # what a value must exceed; NaN, which is as far as ...
+    for row in range(len(least)):  # ... no number, where there is room left
+        least[row] = best[first + row, last] if best_index[first + row, last] >= 0 else np.nan
     for j in range(rows):
-        for i in range(columns):
-            row, which = (first + i, j) if of_columns else (first + j, i)
-            value = values[j, i]
-            if value > best[row, places - 1] or (best_index[row, places - 1] < 0 and value == value):
-                place = places - 1
-                while place > 0 and (best_index[row, place - 1] < 0 or best[row, place - 1] < value):
-                    best[row, place], best_index[row, place] = best[row, place - 1], best_index[row, place - 1]
-                    place -= 1
-                best[row, place], best_index[row, place] = value, index[which]
+        for start in range(0, columns, SCREENED):
+            some, candidates = values[j, start : start + SCREENED], 0
+            if of_columns:
+                bounds = least[start : start + SCREENED]
+                for i in range(len(some)):
+                    candidates += np.int64(not some[i] <= bounds[i])
+            else:
+                bound = least[j]
+                for i in range(len(some)):
+                    candidates += np.int64(not some[i] <= bound)
+            for i in range(len(some) if candidates else 0):
+                row, which = (start + i, j) if of_columns else (j, start + i)
+                value = some[i]
+                if value > least[row] or (least[row] != least[row] and value == value):
+                    row, place = first + row, last
+                    while place > 0 and (best_index[row, place - 1] < 0 or best[row, place - 1] < value):
+                        best[row, place], best_index[row, place] = best[row, place - 1], best_index[row, place - 1]
+                        place -= 1
+                    best[row, place], best_index[row, place] = value, index[which]
+                    if best_index[row, last] >= 0:
+                        least[row - first] = best[row, last]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 TESTS, CARRIERS, HARMFUL, SIMILAR = 8, 12, 4, 6  # shown on an example's page
 VALUES_AT_ONCE = 2**23
+IN_CACHE = 2**17  # values that are looked at before they leave the cache: a megabyte
 MANY = 5000  # training examples, whose lists are made many times faster by kernels that take a second to load
 COMPARED_AT_ONCE = 2**25  # values of a class whose profiles are compared; larger classes go without
 COMPARISONS = 2**42  # multiplications of a class that are worth their time
@@ -106,14 +107,18 @@ def _most_similar(values: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.
         unit = np.where(norms > 1e-6, centred / norms, np.nan)  # (rows, columns)
     known = np.asarray(np.isfinite(unit).all(axis=1))  # (rows,)
     unit = np.nan_to_num(unit)
-    at_once = max(1, VALUES_AT_ONCE // len(rows))
+    at_once, in_cache = (max(1, values_at_once // len(rows)) for values_at_once in (VALUES_AT_ONCE, IN_CACHE))
+    room = np.empty((min(at_once, len(rows)), len(rows)), np.float32)
     for start in range(0, len(rows), at_once):
         some = np.arange(start, min(start + at_once, len(rows)))
-        found = unit[some] @ unit.T  # (some, rows)
-        found[:, ~known] = np.nan
-        found[~known[some]] = np.nan
+        found = np.matmul(unit[some], unit.T, out=room[: len(some)])  # (some, rows)
+        if not known.all():
+            found[:, ~known] = np.nan
+            found[~known[some]] = np.nan
         found[np.arange(len(some)), some] = np.nan  # itself
-        keep_largest(found.astype(np.float64), rows, correlation, index, start, False)
+        for first in range(0, len(some), in_cache):
+            part = found[first : first + in_cache].astype(np.float64)
+            keep_largest(part, rows, correlation, index, start + first, False)
     return index, correlation
 
 
