@@ -130,6 +130,13 @@ def recipes(out: Path) -> None:
     assert row["influence_stderr"] > 0
 
 
+def scale(out: Path) -> None:
+    run_alone("benchmarks/scale.py", "--scale", 0.001, "--out", out / "found.json")
+    found = written(out / "found.json")
+    assert {name.partition(":")[0] for name in found if ":" in name} == {"trials", "segments", "wide", "classes"}
+    assert all(found[name]["ratio"] > 0 for name in found if ":" in name)
+
+
 def variance(out: Path) -> None:
     page = out / "variance.md"
     page.write_text("Before.\n<!-- tables -->\nold\n<!-- end of tables -->\nAfter.\n")
@@ -199,6 +206,7 @@ RUNS: dict[str, list[Callable[[Path], None]]] = {
     "benchmarks/explorer.py": [explorer],
     "benchmarks/mislabels.py": [mislabels, mislabels_of_tables],
     "benchmarks/recipes.py": [recipes],
+    "benchmarks/scale.py": [scale],
     "benchmarks/variance.py": [variance],
     "docs/judge_digits.py": [judge_digits],
     "docs/make_figures.py": [make_figures],

@@ -388,12 +388,12 @@ def keep_largest(values, index, best, best_index, first, of_columns):  # type: i
     """
     last = best.shape[1] - 1
     rows, columns = values.shape
-    least = np.empty(columns if of_columns else rows)  # what a value must exceed; NaN, which is as far as ...
-    for row in range(len(least)):  # ... no number, where there is room left
+    least = np.empty(columns if of_columns else rows)  # what a value must exceed; NaN where any number is taken
+    for row in range(len(least)):
         least[row] = best[first + row, last] if best_index[first + row, last] >= 0 else np.nan
     for j in range(rows):
         for start in range(0, columns, SCREENED):
-            some, candidates = values[j, start : start + SCREENED], 0
+            some, candidates = values[j, start : start + SCREENED], np.int64(0)
             if of_columns:
                 bounds = least[start : start + SCREENED]
                 for i in range(len(some)):
