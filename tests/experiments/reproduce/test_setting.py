@@ -123,6 +123,12 @@ def test_settings_that_differ_are_stated_and_none_is_called_a_cause() -> None:
     }
     for verdict in ("same", "undecided"):
         assert reasons(PAIRS, verdict, "cifar100", FACTS) == {}
+    jaccard = paper.reported("cifar100")["consistency.lines.0.same_class.0.jaccard"]
+    halves = replace(FACTS, pairs_of_half=8027.0, chance_of_half=5748.3)
+    assert reasons(jaccard, "lower", "cifar100", halves)["chance in halves"] == (
+        "permuted masks alone give 5,748 pairs where half of our trials gives 8,027 (tested: part consistency)"
+    )
+    assert not {"chance", "chance in halves"} & reasons(jaccard, "lower", "cifar100", FACTS).keys()
     alike = replace(FACTS, learner=resolve("resnet50@paper").describe(), trials=4000, chance=0.0)
     assert reasons(PAIRS, "higher", "cifar100", alike) == {}
 

@@ -191,6 +191,8 @@ def facts_of(parts: Parts, overview: Result) -> Facts:
     histogram, halves, last = (numbers.get(name) for name in ("histogram", "consistency", "last-layer"))
     other = parts.other if "architectures" in parts.results else None
     of_other = None if other is None else other.info.learner
+    in_half = None if halves is None else halves["lines"][0]
+    dealt = [] if in_half is None else in_half["by_chance"]["same_class"]
     return Facts(
         parts.data,
         info.n_train,
@@ -203,6 +205,8 @@ def facts_of(parts: Parts, overview: Result) -> Facts:
         pairs=None if histogram is None else histogram["pairs"],
         chance=None if histogram is None else histogram["by_chance"]["mean"],
         trials_each=None if halves is None else halves["trials_each"],
+        pairs_of_half=None if in_half is None else in_half["same_class"][0]["first"]["mean"],
+        chance_of_half=dealt[0]["first"]["mean"] if dealt else None,
         linear_models=None if last is None else last["linear"]["trials"],
         emptied=len(parts.results["utility"].settings["emptied_classes"]) if "utility" in parts.results else 0,
         tested=what_was_tested(parts.results, info.learner, of_other, parts.at_paper_s),

@@ -49,9 +49,9 @@ SETTINGS = {  # words, and what they stand for where they do not say it
 _TRAINED = ("data", "size", "network", "recipe")
 _ESTIMATED = (*_TRAINED, "keep", "trials")
 _PAIRS = (*_ESTIMATED, "memorization", "influence", "chance")
-_HALVES = (*_TRAINED, "keep", "halves", "memorization", "influence", "chance")
-# What a number depends on: settings, "chance" and "emptied" (`reasons`); "asked" is a number of models, which is
-# chosen. The first prefix of a name that fits.
+_HALVES = (*_TRAINED, "keep", "halves", "memorization", "influence", "chance in halves")
+# What a number depends on: settings, and "chance", "chance in halves" and "emptied" (`reasons`); "asked" is a number of
+# models, which is chosen. The first prefix of a name that fits.
 DEPENDS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("run.trials", ("asked",)),
     ("run.memorized", (*_ESTIMATED, "memorization")),
@@ -76,7 +76,7 @@ DEPENDS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def depends(one: Reported) -> tuple[str, ...]:
-    """The words of `SETTINGS` (and "chance", "emptied", "asked") that a number of the paper depends on."""
+    """The words of `SETTINGS` (and "chance", "emptied", "asked", ...) that a number of the paper depends on."""
     return next(words for prefix, words in DEPENDS if one.name.startswith(prefix))
 
 
@@ -95,6 +95,8 @@ class Facts:
     pairs: int | None = None
     chance: float | None = None  # pairs that permuted masks give
     trials_each: int | None = None  # of each half
+    pairs_of_half: float | None = None
+    chance_of_half: float | None = None
     linear_models: int | None = None
     emptied: int = 0  # classes without a training example when those in pairs are left out
     tested: Mapping[str, str] = field(default_factory=dict)  # word of a setting: what exchanging it did, and which run
@@ -147,7 +149,7 @@ def reasons(one: Reported, verdict: str, of: str, facts: Facts) -> dict[str, str
     """
     if verdict not in ("higher", "lower"):
         return {}
-    there, found = settings_beside(of, facts), {}
+    there, by_chance, found = settings_beside(of, facts), _by_chance(facts), {}
     for word in depends(one):
         if word in there and there[word].differs:
             found[word] = there[word].sentence
@@ -155,10 +157,22 @@ def reasons(one: Reported, verdict: str, of: str, facts: Facts) -> dict[str, str
             found[word] = "as many as were asked for, or as the time allowed"
         elif word == "emptied" and facts.emptied:
             found[word] = f"{facts.emptied} class(es) lose all their training examples"
-        elif word == "chance" and facts.pairs and facts.chance is not None and facts.chance > NOTABLE * facts.pairs:
-            share = f"permuted masks alone give {facts.chance:,.0f} pairs where ours give {facts.pairs:,}"
-            found[word] = f"{share} (tested: part histogram)"
+        elif word in by_chance:
+            found[word] = by_chance[word]
     return found
+
+
+def _by_chance(facts: Facts) -> dict[str, str]:
+    """What permuted masks give, where that is a notable part of our pairs."""
+    sides = (
+        ("chance", facts.pairs, facts.chance, "ours give", "histogram"),
+        ("chance in halves", facts.pairs_of_half, facts.chance_of_half, "half of our trials gives", "consistency"),
+    )
+    return {
+        word: f"permuted masks alone give {chance:,.0f} pairs where {whose} {pairs:,.0f} (tested: part {part})"
+        for word, pairs, chance, whose, part in sides
+        if pairs and chance is not None and chance > NOTABLE * pairs
+    }
 
 
 def name_of(learner: Mapping[str, Any] | None) -> str:
