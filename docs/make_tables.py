@@ -184,7 +184,7 @@ def memfluence(*arguments: str) -> Any:
     return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
-PAGE = """# CIFAR-100: pairs with error control
+PAGE = """# CIFAR-100: what error control leaves of a list of pairs
 
 Made by `python docs/make_tables.py cifar100 --trials TRIALS.npz --published PAIRS.npz` (commit {commit}), from {trials}
 trials of a ResNet-9 (30 epochs, 70% subsets) and the {published:,} pairs that the paper's authors published (ResNet-50,
