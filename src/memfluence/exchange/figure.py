@@ -146,7 +146,7 @@ def _curves(axes: "Axes", found: Comparison, measure: str) -> None:
                 axes.plot(found.curves[name].thresholds, values, color=colour, label=name)
     axes.set_ylim(0, 1.02 if measure == "jaccard" else None)
     axes.set_xlim(0, 1.02)
-    axes.set_xlabel("threshold: value ≥")
+    axes.set_xlabel("threshold")
     legend(axes, 2)
 
 

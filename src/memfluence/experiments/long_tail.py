@@ -212,7 +212,7 @@ def summarize(campaign: Campaign, worlds: Mapping[str, Mapping[str, Run]]) -> Re
     others = "world" if len(found) == 2 else "worlds"
     title = (
         f"longtail: {base.n_train:,} training examples of {base.subpopulations:,} subpopulations with Zipf exponent"
-        f" {base.exponent:g}, and {len(found) - 1} other {others};\n{campaign.trials:,} models for memorization,"
+        f" {base.exponent:g}, and {len(found) - 1} other {others}; {campaign.trials:,} models for memorization,"
         f" {campaign.repeats} for each accuracy, in each world"
     )
     return Result("long-tail", title, numbers, rows, campaign.to_json())
@@ -294,8 +294,8 @@ def draw(result: Result) -> "Figure":
     base, typical = numbers["worlds"][0], numbers["typical"]
     caption = (
         f"{result.title}. b: of the errors on test examples of a subpopulation seen once, its one training example"
-        f" explains {base['explained']:.1%} ± {base['explained_stderr']:.1%}; bars are one standard deviation. c: all"
-        " worlds; open marks: as many random ones removed."
+        f" explains {base['explained']:.1%} ± {base['explained_stderr']:.1%}; bars are one standard deviation, below"
+        " each size the number of examples. c: all worlds; open marks: as many random ones removed."
     )
     shown: list[Shown] = [
         ("Examples of each subpopulation", partial(_draw_tail, tail=numbers["tail"], base=base)),
@@ -373,7 +373,7 @@ def _sizes(axes: "Axes", base: dict[str, Any]) -> None:
     colours = [ORANGE if one["size"] == "1" else BLUE for one in sizes]
     axes.bar(range(len(sizes)), means, yerr=np.nan_to_num(errors), color=colours, ecolor=SOFT, capsize=2, width=0.75)
     axes.set_xticks(range(len(sizes)), [f"{one['size']}\n{one['memorization']['n']}" for one in sizes])
-    axes.set_xlabel("training examples of the subpopulation; how many such")
+    axes.set_xlabel("training examples of the subpopulation")
     axes.set_ylabel("memorization")
 
 
