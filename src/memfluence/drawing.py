@@ -184,24 +184,35 @@ def write(
         written.set_fontsize(size * room / wide)
 
 
-def picture(figure: "Figure", x: float, top: float, side: float, image: np.ndarray) -> None:
-    """A picture in a square of `side`; x and top in inches from the lower left corner."""
+def picture(figure: "Figure", x: float, top: float, side: float, image: np.ndarray, *, smooth: bool = False) -> None:
+    """A picture in a square of `side`, its pixels as squares unless it is `smooth`.
+
+    x and top in inches from the lower left corner.
+    """
     width, height = figure.get_size_inches()
     axes = figure.add_axes((x / width, (top - side) / height, side / width, side / height), anchor="SW")
-    scaling = "bicubic" if max(image.shape[:2]) <= TINY else "nearest"
+    scaling = "bicubic" if smooth or max(image.shape[:2]) <= TINY else "nearest"
     axes.imshow(image, cmap="gray", vmin=0, vmax=255, interpolation=scaling)
     axes.set_axis_off()
 
 
 def cell(
-    figure: "Figure", x: float, top: float, side: float, pictures: Mapping[str, np.ndarray], key: str, words: str
+    figure: "Figure",
+    x: float,
+    top: float,
+    side: float,
+    pictures: Mapping[str, np.ndarray],
+    key: str,
+    words: str,
+    *,
+    smooth: bool = False,
 ) -> None:
     """The picture of an example in a square of `side`, or its words in a cell of `WORDS` where there is no picture.
 
     x and top in inches from the lower left corner.
     """
     if key in pictures:
-        picture(figure, x, top, side, pictures[key])
+        picture(figure, x, top, side, pictures[key], smooth=smooth)
         return
     width, height = WORDS
     lines = textwrap.wrap(words, int(LETTERS_PER_INCH * width), max_lines=int(LINES_PER_INCH * height), placeholder="…")

@@ -10,13 +10,29 @@ from memfluence.exchange.importing import Labels, import_trials
 from memfluence.runs import Run
 
 
-def run_of(directory: Path, n_train: int, n_test: int, classes: list[str], trials: int = 30) -> tuple[Run, Any, Any]:
-    """Trials in which the first examples are memorized and carry the first test examples."""
+def run_of(
+    directory: Path,
+    n_train: int,
+    n_test: int,
+    classes: list[str],
+    trials: int = 30,
+    *,
+    wrong: tuple[int, ...] = (),
+    test_correct: Any = None,
+) -> tuple[Run, Any, Any]:
+    """Trials in which the first examples are memorized and carry the first test examples, unless others are given.
+
+    Models are always wrong on the training examples `wrong`.
+    """
+    trials = trials if test_correct is None else len(test_correct)
     rng = np.random.default_rng(0)
     mask = rng.random((trials, n_train)) < 0.6
-    train_correct, test_correct = np.ones((trials, n_train), bool), np.ones((trials, n_test), bool)
-    some = min(4, n_train, n_test)
-    train_correct[:, :some] = test_correct[:, :some] = mask[:, :some]
+    train_correct, some = np.ones((trials, n_train), bool), min(4, n_train, n_test)
+    train_correct[:, :some] = mask[:, :some]
+    train_correct[:, list(wrong)] = False
+    if test_correct is None:
+        test_correct = np.ones((trials, n_test), bool)
+        test_correct[:, :some] = mask[:, :some]
     codes = np.arange(n_train) % len(classes), np.arange(n_test) % len(classes)
     directory.mkdir(parents=True)
     file = directory / "trials.npz"

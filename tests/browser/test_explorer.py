@@ -46,13 +46,31 @@ def status(page: Any) -> str:
     return str(page.locator(".found").inner_text())
 
 
+def gallery_order(digits: Any, scores: Any) -> np.ndarray:
+    """Most memorized first; ties to what is surer, then to the highest influence on a test example of the class."""
+    influence = digits.run.influence()
+    same = digits.run.label_codes[0][:, None] == digits.run.label_codes[1]
+    strongest = np.where(same, influence, -1).max(axis=1)
+    strongest = np.where(strongest > 0, np.floor(strongest * 10_000 + 1e-6), -32768)
+    keys = (scores[name].to_numpy() * 10_000 for name in ("memorization", "stderr"))
+    memorization, stderr = (np.floor(one + 1e-6) for one in keys)
+    return np.lexsort((np.arange(len(scores)), -strongest, stderr, -memorization))
+
+
 def test_overview(visit: Visit, url: str, digits: Any, scores: Any) -> None:
     page = visit(url)
     assert page.locator("h1").inner_text() == "What mlp memorizes in digits"
     memorized = int((scores["memorization"] >= 0.25).sum())
     assert page.locator(".stat strong").first.inner_text() == str(memorized)
     assert f"{memorized} memorized" in page.locator(".histogram svg").text_content()
+    page.wait_for_selector(".strip a")
     assert page.locator(".strip a").count() == 32
+    for strip in page.locator(".strip").all():  # one of each class before a second one
+        names = strip.locator(".name").all_inner_texts()
+        assert len(set(names[:10])) == 10
+    believed = digits.run.find_pairs(fdr=0.1)
+    assert page.locator(".stat strong").nth(1).inner_text() == str(believed.summary["test_examples"])
+    assert f"See all {len(believed)} pairs" in page.locator("main").inner_text()
     loaded = page.evaluate("performance.getEntriesByType('resource').map(entry => entry.name.split('/').pop())")
     assert not any(name.startswith(("train-0.js", "test-0.js", "mislabels")) for name in loaded)  # only what is shown
 
@@ -70,7 +88,7 @@ def test_bar_of_the_histogram_leads_to_its_examples(visit: Visit, url: str) -> N
 def test_gallery_filters_and_sorts(visit: Visit, url: str, digits: Any, scores: Any) -> None:
     page = visit(url, "gallery")
     page.wait_for_selector(".virtual .cell")
-    order = np.argsort(-np.floor(scores["memorization"].to_numpy() * 10_000), kind="stable")
+    order = gallery_order(digits, scores)
     expected = [f"train-{index}" for index in order]
     assert shown(page) == expected[: len(shown(page))]
     page.select_option("#class", label="class 3")
@@ -105,13 +123,13 @@ def test_gallery_of_test_examples(visit: Visit, url: str, digits: Any) -> None:
     assert status(page) == "1,197 of 1,197"
 
 
-def test_the_end_of_a_long_gallery(visit: Visit, url: str, scores: Any) -> None:
+def test_the_end_of_a_long_gallery(visit: Visit, url: str, digits: Any, scores: Any) -> None:
     page = visit(url, "gallery")
     page.wait_for_selector(".virtual .cell")
     assert page.locator(".cell").count() < 200
     page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
     page.wait_for_selector('[data-position="599"]')
-    order = np.argsort(-np.floor(scores["memorization"].to_numpy() * 10_000), kind="stable")
+    order = gallery_order(digits, scores)
     assert shown(page)[-1] == f"train-{order[-1]}"
     assert page.locator(".cell").count() < 200
 
@@ -142,7 +160,7 @@ def test_example_with_its_scores_and_back_to_the_same_place(visit: Visit, url: s
 
 
 def test_following_a_pair_from_train_to_test_and_back(visit: Visit, url: str, digits: Any) -> None:
-    pairs = digits.run.find_pairs()
+    pairs = digits.run.find_pairs(fdr=0.1)
     page = visit(url, "pairs")
     page.wait_for_selector(".group")
     assert status(page).startswith(f"{len(pairs)} pairs")
@@ -161,9 +179,55 @@ def test_following_a_pair_from_train_to_test_and_back(visit: Visit, url: str, di
 def test_pairs_above_a_higher_influence(visit: Visit, url: str, digits: Any) -> None:
     page = visit(url, "pairs")
     page.locator("input[type=range]").fill("0.5")
-    count = int((digits.run.find_pairs().influence >= 0.5).sum())
+    count = int((digits.run.find_pairs(fdr=0.1).influence >= 0.5).sum())
     until(page, f"document.querySelector('.found').innerText.startsWith('{count} pair')")
     until(page, "location.hash.includes('min=0.5')")
+
+
+def test_found_against_chance(visit: Visit, url: str, digits: Any) -> None:
+    pairs, believed = digits.run.find_pairs(), digits.run.find_pairs(fdr=0.1)
+    page = visit(url, "pairs?show=all")
+    page.wait_for_selector(".group")
+    assert status(page).startswith(f"{len(pairs)} pairs")
+    assert page.locator("input[type=range]").get_attribute("min") == "0.15"
+    chart = page.locator(".against svg").bounding_box()
+
+    def at(threshold: float) -> float:
+        return float(chart["x"] + 52 + threshold * (chart["width"] - 72))
+
+    middle = chart["y"] + 100
+    page.mouse.move(at(0.15), middle)
+    page.mouse.down()
+    page.mouse.move(at(0.25), middle, steps=4)
+    page.mouse.move(at(0.3), middle, steps=4)
+    page.mouse.up()
+    until(page, "location.hash.includes('min=0.3')")
+    found, sure = (int((one.influence >= 0.3).sum()) for one in (pairs, believed))
+    until(page, f"document.querySelector('.found').innerText.startsWith('{found} pair')")
+    said = page.locator("main .hint").inner_text()
+    assert said.startswith(f"Influence 0.30 or above: {found} found, about ")
+    assert said.endswith(f"by chance, {sure} believed.")
+    assert said in page.locator(".against svg").get_attribute("aria-label")
+    page.mouse.click(at(0.6), middle)
+    until(page, "location.hash.includes('min=0.6')")
+    page.get_by_role("button", name="believed").click()
+    until(page, f"document.querySelector('.found').innerText.startsWith('{len(believed)} pair')")
+    assert page.locator("input[type=range]").input_value() == "0"
+
+
+def test_where_nothing_is_believed_that_is_said(visit: Visit, make_site: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    right = rng.random((60, 40)) < 0.6
+    run, *_ = run_of(tmp_path / "a", 40, 40, ["cat", "dog"], test_correct=right)
+    assert len(run.find_pairs()) > 0
+    page = visit(make_site(run).url("file"))
+    page.get_by_text("No pair can be told from chance yet").wait_for()
+    assert page.locator(".stat strong").nth(1).inner_text() == "0"
+    page.keyboard.press("3")
+    page.get_by_text("can be told from chance at a false discovery rate of 10%").wait_for()
+    page.get_by_role("button", name="all found").click()
+    page.wait_for_selector(".group")
+    assert status(page).startswith(f"{len(run.find_pairs())} pair")
 
 
 def test_lists_call_examples_by_their_ids(visit: Visit, url: str, digits: Any) -> None:
@@ -173,7 +237,7 @@ def test_lists_call_examples_by_their_ids(visit: Visit, url: str, digits: Any) -
     page = visit(url, "mislabels")
     until(page, f"document.querySelector('.verdict .soft bdi').innerText === '{train[first]}'")
     page = visit(url, "pairs")
-    pair = digits.run.find_pairs()
+    pair = digits.run.find_pairs(fdr=0.1)
     until(page, f"document.querySelector('main bdi').innerText === '{train[pair.train_index[0]]}'")
     assert str(test[pair.test_index[0]]) in page.locator("main bdi").all_inner_texts()
     page = visit(url, f"train/{first}")
@@ -570,7 +634,7 @@ def test_nonsense_in_a_link_is_no_filter(visit: Visit, url: str) -> None:
     page.goto(f"{url}#/gallery?min=-7&max=9")
     until(page, "document.querySelector('.found').innerText === '600 of 600'")
     page.goto(f"{url}#/pairs?min=many&class=99")
-    until(page, "document.querySelector('.filters output')?.innerText === '0.15'")
+    until(page, "document.querySelector('.filters output')?.innerText === '0.00'")
     assert not status(page).startswith("0 ")
 
 

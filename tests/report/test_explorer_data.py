@@ -10,6 +10,7 @@ from tiny_run import CARRIED, MEMORIZED, N_TEST, N_TRAIN, TRIALS, make_run, tria
 
 from memfluence.datasets import from_arrays
 from memfluence.errors import InputError, RunMismatchError
+from memfluence.findings import tail_map
 from memfluence.records import Kind
 from memfluence.report import write_report
 from memfluence.report.explorer.influences import CARRIERS, TESTS, influence_details
@@ -38,7 +39,11 @@ def test_counts_and_accuracies(tmp_path: Path) -> None:
     assert said["memorized"] == said["surelyMemorized"] == len(MEMORIZED)
     assert sum(said["histogram"]["counts"]) == N_TRAIN
     assert said["pairs"]["pairs"] == len(CARRIED)
-    assert said["pairs"]["byChance"] == run.find_pairs().expected_by_chance
+    assert said["pairs"]["believed"] == run.find_pairs(fdr=0.1).summary
+    reached, pairs = said["pairs"]["atLeast"], run.find_pairs()
+    assert [one[15] for one in reached["chance"]] == pairs.permuted_counts.tolist()
+    assert reached["found"] == [int((pairs.influence >= k / 100).sum()) for k in range(101)]
+    assert reached["believed"] == [int((run.find_pairs(fdr=0.1).influence >= k / 100).sum()) for k in range(101)]
 
 
 def test_columns_are_the_runs_own(tmp_path: Path) -> None:
@@ -50,14 +55,16 @@ def test_columns_are_the_runs_own(tmp_path: Path) -> None:
         off = table[column].to_numpy() - fractions(train[name])
         assert off.min() >= 0
         assert off.max() < 0.0001 + 1e-12
-    order = np.argsort(-quantized(table["memorization"].to_numpy()).astype(int), kind="stable")
-    assert np.array_equal(np.argsort(numbers(train["place"])), order)
+    shown = np.argsort(numbers(train["place"])).tolist()
+    keys = [(-fractions(train["memorization"]))[shown], fractions(train["stderr"])[shown]]
+    assert shown[: len(MEMORIZED)] == sorted(MEMORIZED, key=lambda k: (quantized(table["stderr"].to_numpy())[k], k))
+    assert sorted(zip(*keys)) == list(zip(*keys))  # most memorized first, of equal ones the surest
     test = document(page, "test")
     assert fractions(test["accuracy"]) == pytest.approx(trials()["test_correct"].mean(axis=0), abs=1e-4)
-    pairs, found = document(page, "pairs"), run.pairs()
+    pairs, found, believed = document(page, "pairs"), run.pairs(), run.pairs(fdr=0.1)
     assert numbers(pairs["train"]).tolist() == found["train_index"].tolist()
     assert numbers(pairs["test"]).tolist() == found["test_index"].tolist()
-    assert numbers(test["pairs"]).tolist() == np.bincount(found["test_index"], minlength=N_TEST).tolist()
+    assert numbers(test["pairs"]).tolist() == np.bincount(believed["test_index"], minlength=N_TEST).tolist()
     details = document(page, "train-0")
     assert fractions(details["lower"]) == pytest.approx(table["lower"].to_numpy(), abs=1.01e-4)
     assert numbers(details["trialsOut"]).tolist() == table["trials_out"].tolist()
@@ -143,6 +150,65 @@ def test_votes_against_counting_one_by_one() -> None:
             assert found.share[j][: len(expected)] == pytest.approx([(out == c).mean() for c in expected])
     everyone = votes(said, 4)
     assert everyone.share[0][0] == max((said[:, 0] == code).mean() for code in range(4))
+
+
+def test_pairs_are_those_found_and_those_believed(tmp_path: Path) -> None:
+    """Noise lifts some over the threshold that are not believed; with rare errors less is believed, too."""
+    rng = np.random.default_rng(4)
+    known = trials()
+    known["test_correct"][:, 7:20] = rng.random((TRIALS, 13)) < 0.5
+    known["test_correct"][:, 21:] = rng.random((TRIALS, 9)) < 0.5
+    rare = known["mask"][:, 0] | (rng.random(TRIALS) < 0.87)
+    known["test_correct"][:, 20] = rare  # an influence of about 0.13
+    run = make_run(tmp_path, **known)
+    page = write_report(run, tmp_path / "out")
+    found, believed, table = run.find_pairs(), run.find_pairs(fdr=0.1), document(page, "pairs")
+    sets = [set(zip(one.train_index.tolist(), one.test_index.tolist())) for one in (found, believed)]
+    assert sets[0] - sets[1]
+    assert sets[1] - sets[0]
+    listed = list(zip(numbers(table["train"]).tolist(), numbers(table["test"]).tolist()))
+    assert set(listed) == sets[0] | sets[1]
+    assert len(listed) == len(set(listed))
+    assert {pair for pair, sure in zip(listed, numbers(table["believed"])) if sure} == sets[1]
+    influence = fractions(table["influence"])
+    assert (np.diff(influence) <= 0).all()
+    for name, split in (("carried", "train"), ("carriers", "test")):
+        lists = document(page, f"{split}-0")[name]
+        rows = numbers(lists["index"]).reshape(-1, numbers(lists["index"]).size // (40 if split == "train" else 30))
+        flags = numbers(lists["believed"]).reshape(rows.shape)
+        for row, column in zip(*np.nonzero(rows >= 0)):
+            other = int(rows[row, column])
+            pair = (int(row), other) if split == "train" else (other, int(row))
+            assert bool(flags[row, column]) == (pair in sets[1])
+
+
+def test_of_too_many_pairs_the_believed_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memfluence.report.explorer.tables.PAIRS", 3)
+    page = write_report(make_run(tmp_path), tmp_path / "out")
+    table = document(page, "pairs")
+    assert facts(page)["pairs"]["believed"]["pairs"] == len(CARRIED)
+    assert numbers(table["believed"]).tolist() == [1, 1, 1]
+
+
+def test_the_map_is_that_of_the_run(tmp_path: Path) -> None:
+    run = noisy_run(tmp_path)
+    page = write_report(run, tmp_path / "out")
+    cells, found = document(page, "map"), tail_map(run.estimate_memorization(), run.label_codes[0])
+    for name in ("row", "column", "count", "index"):
+        assert np.array_equal(numbers(cells[name]), getattr(found, name))
+    assert fractions(cells["memorization"]) == pytest.approx(
+        run.memorization()["memorization"][found.index], abs=1.01e-4
+    )
+    assert "sheet" not in cells  # no inputs are known
+    assert "words" not in cells
+
+
+def test_the_page_says_its_title_and_counts_without_its_program(tmp_path: Path) -> None:
+    page = write_report(make_run(tmp_path), tmp_path / "out", title="<b>What</b> is memorized")
+    text = page.read_text()
+    assert "<h1>&lt;b&gt;What&lt;/b&gt; is memorized</h1>" in text
+    assert f"{TRIALS} models, each trained on random subsets of {N_TRAIN} training examples" in text
+    assert f"{len(MEMORIZED)} are memorized" in text
 
 
 def test_thresholds_mean_the_same_after_rounding() -> None:

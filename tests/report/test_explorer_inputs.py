@@ -37,7 +37,7 @@ def tile(content: bytes, layout: Layout, position: int) -> np.ndarray:
 def test_tiles_are_the_pictures_in_order() -> None:
     given = images(53, 20, 20, 3)
     layout = chosen_layout(given, (0, 255), 53)
-    assert layout == Layout(20, None, True)  # small ones are kept to the last bit
+    assert layout == Layout(20, None)  # small ones are kept to the last bit
     order = np.random.default_rng(1).permutation(53)
     made = list(sheets(given, (0, 255), order, layout, lambda count: None))
     assert len(made) == -(-53 // layout.tiles)
@@ -50,7 +50,7 @@ def test_the_place_of_a_training_example_leads_to_its_picture(tmp_path: Path) ->
     given = images(N_TRAIN, 20, 20)
     page = report_of(tmp_path, given, images(N_TEST, 20, 20))
     sheet = document(page, "meta")["sheet"]
-    layout = Layout(sheet["side"], None, sheet["pixels"])
+    layout = Layout(sheet["side"], None)
     place = numbers(document(page, "train")["place"])
     for index in (0, 17, 39):
         number, position = divmod(int(place[index]), sheet["across"] ** 2)
@@ -58,23 +58,20 @@ def test_the_place_of_a_training_example_leads_to_its_picture(tmp_path: Path) ->
         assert np.array_equal(tile(content, layout, position)[..., 0], given[index])
 
 
-def test_a_budget_that_is_too_small_makes_tiles_lossy_then_small(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_budget_that_is_too_small_makes_tiles_lossy_then_small() -> None:
     given = images(40, 60, 60, 3)
-    layouts = []
-    for budget in (10**9, 250_000, 40_000, 1):
-        monkeypatch.setattr("memfluence.report.explorer.sheets.BUDGET", budget)
-        layouts.append(chosen_layout(given, (0, 255), 40))
+    layouts = [chosen_layout(given, (0, 255), 40, budget) for budget in (10**9, 250_000, 40_000, 1)]
     assert layouts[0].quality is None
     assert layouts[1].quality is not None
     assert layouts[2].side < 60
-    assert layouts[3] == Layout(24, 60, True)
+    assert layouts[3] == Layout(24, 60)
 
 
 def test_large_pictures_are_reduced_and_tiny_ones_grow() -> None:
     assert chosen_layout(images(3, 300, 200, 3), (0, 255), 3).side == 160
     tiny = chosen_layout(images(3, 8, 8), (0, 255), 3)
-    assert (tiny.side, tiny.pixels) == (48, False)
-    layout = Layout(64, 90, False)
+    assert tiny.side == 48
+    layout = Layout(64, 90)
     (made,) = sheets(images(1, 100, 50, 3), (0, 255), np.arange(1), layout, lambda count: None)
     picture = Image.open(io.BytesIO(made))
     assert picture.mode == "RGBA"  # clear beside a picture that is not square

@@ -22,15 +22,28 @@ export interface Facts {
   meanMemorization: number | null;
   histogram: { edges: number[]; counts: number[]; missing: number };
   thresholds: { memorization: number; influence: number };
-  pairs: {
-    pairs: number;
-    train_examples: number;
-    test_examples: number;
-    single_test_examples: number;
-    byChance: number | null;
-    tested: number;
-    warning: string | null;
-  };
+  pairs: Summary & { tested: number; rate: number; believed: Summary; atLeast: AtLeast };
+}
+
+interface Summary {
+  pairs: number;
+  train_examples: number;
+  test_examples: number;
+  single_test_examples: number;
+}
+
+/** Pairs that reach each threshold on influence, 0 to 1 in so many steps: found, believed, and by chance. */
+export interface AtLeast {
+  steps: number;
+  found: number[];
+  believed: number[];
+  chance: number[][];
+}
+
+export interface Sheet {
+  side: number;
+  margin: number;
+  across: number;
 }
 
 export interface Meta {
@@ -47,7 +60,7 @@ export interface Meta {
   found: { mislabels: number; duplicates: number };
   inputs: "images" | "texts" | "features" | "none";
   ids: boolean;
-  sheet?: { side: number; margin: number; across: number; pixels: boolean };
+  sheet?: Sheet;
   facts: Facts;
 }
 
@@ -87,7 +100,7 @@ export function load<T>(name: string): Promise<T> {
     found = new Promise<T>((resolve, reject) => {
       if (loaded.has(name)) return resolve(loaded.get(name));
       waiting.set(name, { resolve, reject });
-      if (name === "meta") return; // its script is in the page
+      if (name === "meta" || name === "map") return; // their scripts are in the page
       const script = document.createElement("script");
       script.src = `${folder}${name}.js`;
       const failed = (how: string) => {
@@ -147,6 +160,10 @@ export function columns(document: any): Columns {
 
 export function sheetUrl(split: Split, number: number): string {
   return `${folder}${split}-${number}.webp`;
+}
+
+export function mapUrl(number: number): string {
+  return `${folder}map-${number}.webp`;
 }
 
 /** The text, features and id of one example: its inputs' chunk, or undefined where there is none (yet). */

@@ -13,6 +13,7 @@ interface Lists {
   upper: Packed;
   accuracyIn: Packed;
   accuracyOut: Packed;
+  believed?: Packed;
 }
 
 interface Chunk {
@@ -145,7 +146,7 @@ function TestScores({ index }: { index: number }) {
         <span class="big">{percent(accuracy)}</span>
         <span>
           of all models are right
-          <small>{pairs ? `in ${plural(pairs, "high-influence pair")}` : "in no high-influence pair"}</small>
+          <small>{pairs ? `it depends on ${plural(pairs, "training example")}` : "it depends on no single training example"}</small>
         </span>
       </div>
       <Meter value={accuracy} tone="cold" />
@@ -195,6 +196,7 @@ interface Row {
   upper: number;
   accuracyIn: number;
   accuracyOut: number;
+  believed: boolean;
 }
 
 function listed(lists: Lists, index: number, n: number): Row[] {
@@ -211,6 +213,7 @@ function listed(lists: Lists, index: number, n: number): Row[] {
       upper: fraction(found.upper, k),
       accuracyIn: fraction(found.accuracyIn, k),
       accuracyOut: fraction(found.accuracyOut, k),
+      believed: Boolean(found.believed?.[k]),
     });
   }
   return rows;
@@ -223,12 +226,11 @@ function inChunk(split: Split, index: number): number {
 }
 
 function Influences({ split, rows }: { split: Split; rows: Row[] }) {
-  const { influence } = report.meta.facts.thresholds;
   const from = Math.max(-1, Math.min(-0.1, ...rows.map((row) => row.lower))); // one scale for the whole list
   return (
     <ul class="influences">
       {rows.map((row) => (
-        <li key={row.index} class={row.influence >= influence ? "" : "weak"}>
+        <li key={row.index} class={row.believed || row.influence < 0 ? "" : "weak"}>
           <ExampleLink split={split} index={row.index} side={112}>
             <span class="caption">
               <span class={row.influence < 0 ? "fact cold" : "fact hot"}>
@@ -264,9 +266,13 @@ function TrainLists({ index, chunk }: { index: number; chunk: Chunk }) {
       <section>
         <h2>Test examples it carries</h2>
         <p class="hint">
-          {pairs ? `${plural(pairs, "high-influence pair")}. ` : carried.length ? "No high-influence pair; the most influenced are shown pale. " : ""}
-          Influence with its 95% interval, and how many models are right without → with this example in training. Test
-          examples of the same class.
+          {pairs
+            ? `It is believed of ${plural(pairs, "test example")}; the numbers of the others are pale. `
+            : carried.length
+              ? "It is believed of none of them; those it helps most are here, with pale numbers. "
+              : ""}
+          Influence with its 95% interval, and how many models are right without → with this example in training. Only test
+          examples of the same class are looked at.
         </p>
         {carried.length ? <Influences split="test" rows={carried} /> : <p class="empty">It helps no test example.</p>}
       </section>
@@ -303,7 +309,7 @@ function TestLists({ index, chunk }: { index: number; chunk: Chunk }) {
         <h2>Who carries it</h2>
         <p class="hint">
           Training examples of its class that help it most: influence with its 95% interval, and how many models are right
-          without → with them in training. Pale ones are below the threshold.
+          without → with them in training. Pale numbers cannot be told from chance.
         </p>
         {carriers.length ? <Influences split="train" rows={carriers} /> : <p class="empty">No training example helps it.</p>}
       </section>

@@ -2,8 +2,8 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { inputsName, load, peek, type Inputs, type Split } from "./data";
 import { Caption, chosenClass, ClassSelect, ExampleLink } from "./parts";
-import { ordered, report, size, SORTS, walk } from "./report";
-import { currentHash, numberIn, recall, refine, remember, type Route } from "./state";
+import { isLearned, ordered, report, size, SORTS, walk } from "./report";
+import { currentHash, numberIn, recall, refine, remember, useSharp, type Route } from "./state";
 import { count, value } from "./words";
 import { pixels, VirtualGrid } from "./virtual";
 
@@ -21,10 +21,12 @@ export function Gallery({ route }: { route: Route }) {
   const lowest = split === "train" ? Math.min(0, meta.facts.histogram.edges[0]) : 0;
   const min = numberIn(route.query.get("min"), lowest, 1, lowest);
   const max = numberIn(route.query.get("max"), lowest, 1, 1);
+  const learned = split === "train" ? route.query.get("learned") : null;
   const [tile, setTile] = useState<TileSize>(() => {
     const kept = recall("tile");
     return kept === "s" || kept === "l" ? kept : "m";
   });
+  const [sharp, toggleSharp] = useSharp();
   const searched = useSearchable(split, text);
 
   const order = useMemo(() => {
@@ -33,11 +35,16 @@ export function Gallery({ route }: { route: Route }) {
     const lower = min <= lowest ? -Infinity : Math.round(min * 10000); // all of them also means those without an estimate
     const upper = max >= 1 ? Infinity : Math.round(max * 10000);
     const matches = text ? matcher(split, text) : null;
+    const wanted = learned === "yes" || learned === "no" ? learned : null;
     return ordered(split, sort).filter(
       (k) =>
-        (code < 0 || label[k] === code) && values[k] >= lower && values[k] <= upper && (!matches || matches(k)),
+        (code < 0 || label[k] === code) &&
+        values[k] >= lower &&
+        values[k] <= upper &&
+        (!wanted || isLearned(k) === (wanted === "yes")) &&
+        (!matches || matches(k)),
     );
-  }, [split, sort, code, text, min, max, searched]);
+  }, [split, sort, code, text, min, max, learned, searched]);
 
   useEffect(() => {
     walk.split = split;
@@ -59,7 +66,7 @@ export function Gallery({ route }: { route: Route }) {
               key={one}
               type="button"
               aria-pressed={split === one}
-              onClick={() => refine({ split: one === "train" ? null : one, sort: null, min: null, max: null })}
+              onClick={() => refine({ split: one === "train" ? null : one, sort: null, min: null, max: null, learned: null })}
             >
               {one === "train" ? "Training" : "Test"} <small>{count(size(one))}</small>
             </button>
@@ -88,6 +95,11 @@ export function Gallery({ route }: { route: Route }) {
             ))}
           </select>
         </label>
+        {(learned === "yes" || learned === "no") && (
+          <button type="button" class="button chip" onClick={() => refine({ learned: null })} aria-label="Show those that are learned and those that are not">
+            {learned === "no" ? "not learned: wrong even if seen" : "learned"} <span aria-hidden="true">×</span>
+          </button>
+        )}
         <RangeFilter word={word} lowest={lowest} min={min} max={max} />
         {pictures || meta.inputs !== "none" ? (
           <div class="field">
@@ -107,6 +119,11 @@ export function Gallery({ route }: { route: Route }) {
                   {one.toUpperCase()}
                 </button>
               ))}
+              {pictures && (
+                <button type="button" aria-pressed={sharp} aria-label="show pixels as squares" title="Pixels as squares" onClick={toggleSharp}>
+                  ▦
+                </button>
+              )}
             </div>
           </div>
         ) : null}

@@ -7,9 +7,10 @@ import { Example, neighbours } from "./example";
 import { Gallery } from "./gallery";
 import { Overview } from "./overview";
 import { Pairs } from "./pairs";
+import { Waiting } from "./parts";
 import { report, setReport } from "./report";
 import { Duplicates, Mislabels } from "./review";
-import { currentRoute, go, href, setShortcuts, shortcuts, useRoute, useTheme, type Route } from "./state";
+import { currentRoute, go, href, setShortcuts, shortcuts, showSharp, useDocument, useRoute, useTheme, type Route } from "./state";
 import "./style.css";
 
 const VIEWS = [
@@ -37,13 +38,36 @@ const WHOLE = /^\d+$/;
 
 function View({ route }: { route: Route }) {
   const [view, index] = route.path;
+  const there = useColumns();
+  const known = VIEWS.some(([path]) => path && path === view) || view === "train" || view === "test";
+  if (!known && !(there instanceof Error)) return <Overview route={route} there={there} />;
+  if (there !== true) {
+    return (
+      <>
+        <h1 class="sr" tabIndex={-1}>
+          {report.meta.title}
+        </h1>
+        <Waiting what={there || undefined} />
+      </>
+    );
+  }
   if (view === "gallery") return <Gallery route={route} />;
   if (view === "pairs") return <Pairs route={route} />;
   if (view === "mislabels") return <Mislabels route={route} />;
   if (view === "duplicates") return <Duplicates route={route} />;
   if (view === "classes") return <Classes route={route} />;
   if (view === "train" || view === "test") return <Example key={`${view}${index}`} split={view} index={WHOLE.test(index ?? "") ? Number(index) : NaN} />;
-  return <Overview />;
+  return null;
+}
+
+/** Load the columns of all examples, after the first paint: true once they are there. */
+function useColumns(): boolean | Error {
+  const train = useDocument<object>("train");
+  const test = useDocument<object>("test");
+  for (const one of [train, test]) if (one instanceof Error) return one;
+  if (!train || !test) return false;
+  if (!report.train.label) setReport(report.meta, train, test);
+  return true;
 }
 
 function App() {
@@ -89,7 +113,7 @@ function App() {
         else go(href("gallery"));
         return;
       }
-      if (path[0] === "train" || path[0] === "test") {
+      if ((path[0] === "train" || path[0] === "test") && report.train.label) {
         const near = neighbours(path[0] as Split, Number(path[1]));
         const back = event.key === "k" || event.key === "ArrowLeft";
         const on = event.key === "j" || event.key === "ArrowRight";
@@ -99,8 +123,8 @@ function App() {
           go(href(`${path[0]}/${to}`));
         }
         if (event.key === "Escape") document.querySelector<HTMLAnchorElement>(".steps a")?.click();
-      } else if (event.key.startsWith("Arrow") && document.activeElement?.closest(".virtual") === null) {
-        document.querySelector<HTMLElement>('.virtual a[tabindex="0"], .virtual button')?.focus({ preventScroll: true });
+      } else if (event.key.startsWith("Arrow") && document.activeElement?.closest(".virtual, .map") === null) {
+        document.querySelector<HTMLElement>('.virtual a[tabindex="0"], .virtual button, .map a[tabindex="0"]')?.focus({ preventScroll: true });
       }
     };
     document.addEventListener("keydown", pressed);
@@ -175,9 +199,11 @@ function App() {
 async function start(): Promise<void> {
   const app = document.getElementById("app")!;
   try {
-    const [meta, train, test] = await Promise.all([load<Meta>("meta"), load<object>("train"), load<object>("test")]);
-    setReport(meta, train, test);
+    const meta = await load<Meta>("meta");
+    setReport(meta);
+    showSharp();
     document.documentElement.dataset.inputs = meta.inputs === "images" ? "images" : "words";
+    app.textContent = ""; // what stood in the page until now
     render(<App />, app);
   } catch (error) {
     app.textContent = (error as Error).message;

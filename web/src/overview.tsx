@@ -1,17 +1,21 @@
-import { fraction } from "./data";
-import { Histogram } from "./histogram";
-import { Caption, ExampleLink, Notice, Stat, Waiting } from "./parts";
-import { groupsOf, PairGroup, type PairTable } from "./pairs";
+import { Against, reached } from "./against";
 import { columns } from "./data";
-import { ordered, report } from "./report";
-import { href, useDocument } from "./state";
+import { Histogram } from "./histogram";
+import { LongTail } from "./map";
+import { groupsOf, PairGroup, type PairTable } from "./pairs";
+import { Caption, ExampleLink, Notice, Stat, Waiting } from "./parts";
+import { oneOfEach, ordered, report, SORTS } from "./report";
+import { href, useDocument, type Route } from "./state";
 import { approximate, count, percent, plural, value } from "./words";
 
-export function Overview() {
+const STRIP = 16;
+
+/** `there`: the columns of all examples are; the map and the counts do without. */
+export function Overview({ route, there }: { route: Route; there: boolean }) {
   const { meta } = report;
   const { facts } = meta;
-  const most = [...ordered("train", "memorized").slice(0, 16)].filter((k) => !Number.isNaN(fraction(report.train.memorization, k)));
-  const least = [...ordered("train", "typical").slice(0, 16)].filter((k) => !Number.isNaN(fraction(report.train.memorization, k)));
+  const { believed, atLeast, rate } = facts.pairs;
+  const byChance = reached(Math.round(facts.thresholds.influence * atLeast.steps)).chance;
   const unfinished = facts.trialsWanted > facts.trials && facts.keep !== null;
   return (
     <>
@@ -21,29 +25,35 @@ export function Overview() {
           <b>{plural(facts.trials, "model")}</b>
           {unfinished && ` of ${count(facts.trialsWanted)}`}, each trained on{" "}
           {facts.keep === null ? "random subsets" : `a random ${percent(facts.keep)}`} of{" "}
-          {plural(meta.nTrain, "training example")} and asked about {plural(meta.nTest, "test example")}. An example is{" "}
-          <em>memorized</em> when models are right on it only if they were trained on it.
+          {plural(meta.nTrain, "training example")}. An example is <em>memorized</em> when models are right on it only if they
+          saw it.
         </p>
       </header>
       {meta.notices.map((notice) => (
         <Notice key={notice}>{notice}</Notice>
       ))}
+      <LongTail route={route} />
       <dl class="stats">
         <Stat
           number={count(facts.memorized)}
           detail={
             <>
-              {percent(facts.memorized / meta.nTrain, 1)} of all; {count(facts.surelyMemorized)} with a 95% interval above {value(facts.thresholds.memorization)}
+              {percent(facts.memorized / meta.nTrain, 1)} of all; {count(facts.surelyMemorized)} surely, with a 95% interval above{" "}
+              {value(facts.thresholds.memorization)}
             </>
           }
         >
-          memorized examples
+          training examples are memorized
         </Stat>
         <Stat
-          number={count(facts.pairs.pairs)}
-          detail={<>about {approximate(facts.pairs.byChance)} would be found by chance</>}
+          number={count(believed.test_examples)}
+          detail={
+            <>
+              {plural(believed.pairs, "pair")} believed, at a false discovery rate of {percent(rate)}
+            </>
+          }
         >
-          high-influence pairs
+          test predictions depend on single training examples
         </Stat>
         <Stat number={percent(facts.testAccuracy, 1)} detail="mean over models">
           test accuracy
@@ -55,68 +65,77 @@ export function Overview() {
           right on held-out training examples
         </Stat>
       </dl>
-      <section class="card">
-        <h2>How much is memorized</h2>
-        <Histogram />
+      <section>
+        <div class="head">
+          <h2>Test predictions that depend on one training example</h2>
+          <a href={href("pairs")}>See all {plural(believed.pairs, "pair")}</a>
+        </div>
+        <TopPairs there={there} />
+      </section>
+      <section class="two">
+        <div class="card">
+          <h2>How much is memorized</h2>
+          <Histogram />
+        </div>
+        <div class="card">
+          <div class="head">
+            <h2>Pairs found against chance</h2>
+            <a href={href("pairs")}>Choose a threshold</a>
+          </div>
+          <Against least={0} />
+        </div>
       </section>
       <section>
         <div class="head">
           <h2>Most memorized</h2>
           <a href={href("gallery", { sort: "memorized" })}>See all {count(meta.nTrain)}</a>
         </div>
-        {most.length ? <Strip examples={most} /> : <p>No training example has an estimate yet: more trials are needed.</p>}
-      </section>
-      <section>
-        <div class="head">
-          <h2>Who carries whom</h2>
-          <a href={href("pairs")}>See all {plural(facts.pairs.pairs, "pair")}</a>
-        </div>
-        <TopPairs />
+        <Strip there={there} sort="memorized" />
       </section>
       <section>
         <h2>To look through</h2>
         <div class="todo">
           <a class="card" href={href("mislabels")}>
-            <strong>{meta.predictions ? plural(meta.found.mislabels, "likely mislabel") : `${plural(meta.found.mislabels, "label")} in doubt`}</strong>
-            <span>Labels that models reject that never saw them. Tick, then download your decisions.</span>
+            <strong>{plural(meta.found.mislabels, "label")} to check</strong>
+            <span>Models that never saw the example say another label. Tick, then download your decisions.</span>
           </a>
           <a class="card" href={href("duplicates")}>
             <strong>{plural(meta.found.duplicates, "train-test near-duplicate")}</strong>
-            <span>Test examples that hang on one training example, as if it were the same.</span>
+            <span>Test examples that are lost without one training example, as if it were the same.</span>
           </a>
           <a class="card" href={href("classes")}>
             <strong>{plural(meta.classes.length, "class", "classes")}</strong>
-            <span>Which of them live on memorized examples, and which are learned from the rest.</span>
+            <span>How much of each is memorized, and how much is learned from the rest.</span>
           </a>
         </div>
       </section>
       <section>
         <div class="head">
-          <h2>Least memorized</h2>
+          <h2>Typical</h2>
           <a href={href("gallery", { sort: "typical" })}>See all</a>
         </div>
-        <Strip examples={least} />
+        <Strip there={there} sort="typical" />
       </section>
       <section class="card prose">
         <h2>How sure is this?</h2>
         <p>
-          A training example was seen by about {count(facts.trialsIn)} models and left out of about {count(facts.trialsOut)}
+          About {count(facts.trialsIn)} models saw a training example, about {count(facts.trialsOut)} did not
           {facts.stderr !== null && (
             <>
-              ; a typical standard error of its memorization is {value(facts.stderr, 3)}
-              {facts.stderrOfMemorized !== null && <>, of a memorized example's {value(facts.stderrOfMemorized, 3)}</>}
+              . The standard error of its memorization is typically {value(facts.stderr, 3)}
+              {facts.stderrOfMemorized !== null && <>, and {value(facts.stderrOfMemorized, 3)} if it is memorized</>}
             </>
           )}
-          . Intervals are 95% intervals for one example; the top of a long list is partly there by luck.
+          . Intervals are 95% intervals for one example. The first examples of a long list are partly there by luck.
         </p>
         <p>
-          Pairs: memorization at least {value(facts.thresholds.memorization)} and influence at least{" "}
-          {value(facts.thresholds.influence)}, same class. {count(facts.pairs.pairs)} of {count(facts.pairs.tested)} pairs
-          reach it, with {plural(facts.pairs.train_examples, "training example")} and{" "}
-          {plural(facts.pairs.test_examples, "test example")}, {count(facts.pairs.single_test_examples)} of them in one pair
-          only. With masks dealt out anew, where no example can matter, {approximate(facts.pairs.byChance)} pairs reach it.
+          A pair is a training example with a memorization of at least {value(facts.thresholds.memorization)} and a test example of
+          its class. {count(facts.pairs.pairs)} of {plural(facts.pairs.tested, "pair")} reach an influence of{" "}
+          {value(facts.thresholds.influence)}; with masks dealt out anew, where no example can matter, {approximate(byChance)} do.{" "}
+          {count(believed.pairs)} pairs are believed: each was tested, and at most {percent(rate)} of them are expected to be
+          there by chance. They hold {plural(believed.train_examples, "training example")} and{" "}
+          {plural(believed.test_examples, "test example")}, {count(believed.single_test_examples)} of them in one pair only.
         </p>
-        {facts.pairs.warning && <Notice>{facts.pairs.warning}</Notice>}
         <p class="formula">
           memorization(<i>i</i>) = P[right on <i>i</i> | <i>i</i> was kept] − P[right on <i>i</i> | <i>i</i> was left out]
           <br />
@@ -128,13 +147,17 @@ export function Overview() {
   );
 }
 
-function Strip({ examples }: { examples: number[] }) {
+/** The first examples of an order, one of each class. */
+function Strip({ there, sort }: { there: boolean; sort: string }) {
+  if (!there) return <div class="strip-room" />;
+  const examples = oneOfEach(ordered("train", sort), STRIP);
+  if (!examples.length) return <p>No training example has an estimate yet: more trials are needed.</p>;
   return (
     <ul class="strip">
       {examples.map((index) => (
         <li key={index}>
           <ExampleLink split="train" index={index} side={112}>
-            <Caption split="train" index={index} />
+            <Caption split="train" index={index} by={SORTS.train[sort][1]} />
           </ExampleLink>
         </li>
       ))}
@@ -142,18 +165,29 @@ function Strip({ examples }: { examples: number[] }) {
   );
 }
 
-function TopPairs() {
-  const table = useDocument<PairTable>("pairs");
+function TopPairs({ there }: { there: boolean }) {
+  const table = useDocument<PairTable>(there ? "pairs" : null);
+  if (!there) return <div class="groups-room" />;
   if (!table || table instanceof Error) return <Waiting what={table} />;
-  const groups = groupsOf(columns(table)).slice(0, 4);
-  if (!groups.length) return <p>No pair reaches both thresholds.</p>;
+  const groups = groupsOf(columns(table), true);
+  if (!groups.length) return <p>No pair can be told from chance yet: more trials are needed.</p>;
   return (
     <ul class="groups">
-      {groups.map((group) => (
+      {eachOfAClass(groups, 4).map((group) => (
         <li key={group.train}>
           <PairGroup group={group} />
         </li>
       ))}
     </ul>
   );
+}
+
+/** The strongest of each class, strongest first; then the strongest of what is left. */
+function eachOfAClass(groups: ReturnType<typeof groupsOf>, most: number): ReturnType<typeof groupsOf> {
+  const seen = new Set<number>();
+  const first = groups.filter((group) => {
+    const code = report.train.label[group.train];
+    return !seen.has(code) && seen.add(code);
+  });
+  return [...first, ...groups.filter((group) => !first.includes(group))].slice(0, most);
 }

@@ -1,10 +1,11 @@
-// High-influence pairs, as in the paper's figures: a memorized training example, and the test examples that it carries.
+// Pairs, as in the paper's figures: a memorized training example, and the test examples that it carries.
 import { useMemo } from "preact/hooks";
+import { Against, summary } from "./against";
 import { columns, fraction, type Columns, type Packed } from "./data";
-import { chosenClass, ClassSelect, exampleHref, ExampleLink, Name, Notice, Waiting } from "./parts";
+import { chosenClass, ClassSelect, exampleHref, ExampleLink, Name, Waiting } from "./parts";
 import { className, label, number, report } from "./report";
 import { numberIn, refine, useDocument, type Route } from "./state";
-import { percent, plural, value } from "./words";
+import { count, percent, plural, value } from "./words";
 import { pixels, VirtualGrid } from "./virtual";
 
 export type PairTable = Record<string, Packed>;
@@ -26,12 +27,12 @@ export interface Group {
 const SHOWN = 4; // places for test examples on a card; the last one says how many more there are
 
 /** Pairs by training example, in the order of its highest influence: pairs come strongest first. */
-export function groupsOf(table: Columns, least = -1, code = -1): Group[] {
+export function groupsOf(table: Columns, believed: boolean, least = -1, code = -1): Group[] {
   const found = new Map<number, Group>();
   for (let k = 0; k < table.train.length; k++) {
     const train = table.train[k];
     const influence = fraction(table.influence, k);
-    if (influence < least || (code >= 0 && label("train", train) !== code)) continue;
+    if (influence < least || (believed && !table.believed[k]) || (code >= 0 && label("train", train) !== code)) continue;
     let group = found.get(train);
     if (!group) found.set(train, (group = { train, pairs: [] }));
     group.pairs.push({
@@ -105,46 +106,62 @@ export function Pairs({ route }: { route: Route }) {
   const table = useDocument<PairTable>("pairs");
   const { facts } = report.meta;
   const code = chosenClass(route.query);
-  const lowest = facts.thresholds.influence;
+  const believed = route.query.get("show") !== "all";
+  const lowest = believed ? 0 : facts.thresholds.influence;
   const least = numberIn(route.query.get("min"), lowest, 1, lowest);
   const groups = useMemo(
-    () => (table && !(table instanceof Error) ? groupsOf(columns(table), least, code) : []),
-    [table, least, code],
+    () => (table && !(table instanceof Error) ? groupsOf(columns(table), believed, Math.max(least, believed ? -1 : lowest), code) : []),
+    [table, believed, least, code],
   );
   if (!table || table instanceof Error) return <Waiting what={table} />;
   const shown = groups.reduce((sum, group) => sum + group.pairs.length, 0);
-  const all = columns(table).train.length;
+  const kept = columns(table).train.length;
+  const set = (min: number) => refine({ min: min <= lowest ? null : min });
   return (
     <>
       <div class="title">
         <h1 tabIndex={-1}>Pairs</h1>
         <p>
-          Left a memorized training example, right the test examples that hang on it: its influence, and how many models are
-          right without → with it in training.
+          On the left a memorized training example, on the right test examples of its class that depend on it. Below each: its
+          influence, and how many models are right without → with the training example.
         </p>
       </div>
-      {facts.pairs.warning && <Notice>{facts.pairs.warning}</Notice>}
+      <section class="card against-card">
+        <h2>Found against chance</h2>
+        <Against least={least} onChange={set} />
+      </section>
       <form class="filters" onSubmit={(event) => event.preventDefault()}>
+        <div class="field whole">
+          <span id="show-label">Show</span>
+          <div class="switch" role="group" aria-labelledby="show-label">
+            <button type="button" aria-pressed={believed} onClick={() => refine({ show: null, min: null })}>
+              believed <small>{count(facts.pairs.believed.pairs)}</small>
+            </button>
+            <button type="button" aria-pressed={!believed} onClick={() => refine({ show: "all", min: null })}>
+              all found <small>{count(facts.pairs.pairs)}</small>
+            </button>
+          </div>
+        </div>
         <ClassSelect chosen={code} onChange={(chosen) => refine({ class: chosen })} />
         <label class="field wide">
           <span>
             Influence at least <output>{value(least)}</output>
           </span>
-          <input
-            type="range"
-            min={lowest}
-            max="1"
-            step="0.01"
-            value={least}
-            onInput={(event) => refine({ min: event.currentTarget.value })}
-          />
+          <input type="range" min={lowest} max="1" step="0.01" value={least} onInput={(event) => set(Number(event.currentTarget.value))} />
         </label>
         <p class="found" role="status">
           {plural(shown, "pair")} of {plural(groups.length, "training example")}
-          {all < facts.pairs.pairs && `; the strongest ${all.toLocaleString("en-US")} are kept here`}
+          {!believed && kept < facts.pairs.pairs && `; ${count(kept)} are kept here`}
         </p>
       </form>
-      {groups.length === 0 && <p class="empty">No pair reaches memorization {value(facts.thresholds.memorization)} and this influence.</p>}
+      {code < 0 && <p class="hint">{summary(least)}</p>}
+      {groups.length === 0 && (
+        <p class="empty">
+          {believed
+            ? `No pair of this influence can be told from chance at a false discovery rate of ${percent(facts.pairs.rate)}.`
+            : `No pair reaches memorization ${value(facts.thresholds.memorization)} and this influence.`}
+        </p>
+      )}
       <VirtualGrid
         count={groups.length}
         minWidth={Math.min(report.meta.inputs === "images" ? 560 : 1000, window.innerWidth - 32)}

@@ -1,7 +1,7 @@
 // What views are made of: an example's picture, text or features, and small charts of one number.
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
-import { inputsName, sheetUrl, type Inputs, type Split } from "./data";
+import { inputsName, sheetUrl, type Inputs, type Sheet, type Split } from "./data";
 import { className, label, number, report, size } from "./report";
 import { href, useDocument } from "./state";
 import { count, percent, value } from "./words";
@@ -26,12 +26,26 @@ export function Input({ split, index, side, full }: { split: Split; index: numbe
 }
 
 function Picture({ split, index, side }: { split: Split; index: number; side: number }) {
-  const sheet = report.meta.sheet!;
   const place = split === "train" ? report.train.place[index] : index;
+  const url = (number: number) => sheetUrl(split, number);
+  return <Tile sheet={report.meta.sheet!} url={url} place={place} of={size(split)} side={side} label={exampleName(split, index)} />;
+}
+
+interface TileProps {
+  sheet: Sheet;
+  url: (number: number) => string;
+  place: number; // among the tiles of all sheets
+  of: number; // tiles
+  side: number; // CSS pixels
+  label?: string;
+}
+
+/** A tile of a sheet. Without a label it is what stands around it that says what it is. */
+export function Tile({ sheet, url, place, of, side, label }: TileProps) {
   const tiles = sheet.across ** 2;
   const number = Math.floor(place / tiles);
   const within = place % tiles;
-  const inSheet = Math.min(tiles, size(split) - number * tiles); // the last sheet is smaller
+  const inSheet = Math.min(tiles, of - number * tiles); // the last sheet is smaller
   const step = sheet.side + 2 * sheet.margin;
   const scale = side / sheet.side;
   const wide = Math.min(sheet.across, inSheet) * step * scale;
@@ -40,13 +54,13 @@ function Picture({ split, index, side }: { split: Split; index: number; side: nu
   const y = (Math.floor(within / sheet.across) * step + sheet.margin) * scale;
   return (
     <span
-      class={sheet.pixels ? "picture pixels" : "picture"}
-      role="img"
-      aria-label={exampleName(split, index)}
+      class="picture"
+      role={label ? "img" : undefined}
+      aria-label={label}
       style={{
         width: `${side}px`,
         height: `${side}px`,
-        backgroundImage: `url("${sheetUrl(split, number)}")`,
+        backgroundImage: `url("${url(number)}")`,
         backgroundSize: `${wide}px ${high}px`,
         backgroundPosition: `${-x}px ${-y}px`,
       }}
@@ -155,12 +169,13 @@ export function ExampleLink(props: {
 
 /** The class, and one number with a bar: what the list is sorted by, or memorization, or the accuracy on a test example. */
 export function Caption({ split, index, by = "" }: { split: Split; index: number; by?: string }) {
-  const shown = by === "strongest" || by === "stderr" ? by : split === "train" ? "memorization" : "accuracy";
+  const shown = by === "strongest" || by === "stderr" || by === "accuracyOut" ? by : split === "train" ? "memorization" : "accuracy";
   const share = number(split, shown, index);
   const [words, text] = {
     strongest: ["highest influence", `${share > 0 ? "+" : ""}${value(share)}`],
     stderr: ["standard error of memorization", `±${value(share, 3)}`],
     memorization: ["memorization", value(share)],
+    accuracyOut: ["share of models that never saw it that are right", percent(share)],
     accuracy: ["share of models that are right", percent(share)],
   }[shown];
   return (
@@ -168,7 +183,7 @@ export function Caption({ split, index, by = "" }: { split: Split; index: number
       <span class="name">{className(label(split, index))}</span>
       <span class="line">
         <b title={words}>{text}</b>
-        <Meter value={share} tone={shown === "accuracy" ? "cold" : shown === "stderr" ? "soft" : "hot"} />
+        <Meter value={share} tone={shown.startsWith("accuracy") ? "cold" : shown === "stderr" ? "soft" : "hot"} />
         <span class="index">
           <Name split={split} index={index} />
         </span>

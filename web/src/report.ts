@@ -9,7 +9,7 @@ export interface Report {
 
 export let report: Report;
 
-export function setReport(meta: Meta, train: object, test: object): void {
+export function setReport(meta: Meta, train: object = {}, test: object = {}): void {
   report = { meta, train: columns(train), test: columns(test) };
 }
 
@@ -39,7 +39,7 @@ export type Sort = { column: string; down: boolean };
 export const SORTS: Record<Split, Record<string, [string, string, boolean]>> = {
   train: {
     memorized: ["most memorized", "memorization", true],
-    typical: ["least memorized", "memorization", false],
+    typical: ["most typical", "accuracyOut", true],
     influence: ["highest influence", "strongest", true],
     uncertain: ["most uncertain", "stderr", true],
     certain: ["least uncertain", "stderr", false],
@@ -56,7 +56,7 @@ export const SORTS: Record<Split, Record<string, [string, string, boolean]>> = {
 
 const orders = new Map<string, Uint32Array>();
 
-/** All examples of a split in that order; ties to the lower index, what is not known last. */
+/** All examples of a split in that order, what is not known last; ties to what is surer, then to the higher influence. */
 export function ordered(split: Split, sort: string): Uint32Array {
   const key = `${split} ${sort}`;
   let order = orders.get(key);
@@ -67,11 +67,45 @@ export function ordered(split: Split, sort: string): Uint32Array {
     if (column) {
       const values = report[split][column];
       const rank = (index: number) => (values[index] === MISSING ? 1e9 : down ? -values[index] : values[index]);
-      order.sort((a, b) => rank(a) - rank(b) || a - b);
+      const { stderr, strongest } = report[split];
+      const surer = (a: number, b: number) => (stderr ? unsure(stderr[a]) - unsure(stderr[b]) : 0);
+      order.sort((a, b) => rank(a) - rank(b) || surer(a, b) || strongest[b] - strongest[a] || a - b);
     }
     orders.set(key, order);
   }
   return order;
+}
+
+function unsure(error: number): number {
+  return error === MISSING ? 1e9 : error;
+}
+
+/** The first examples of an order with an estimate, one of each class, then a second one, until there are so many. */
+export function oneOfEach(order: Uint32Array, most: number): number[] {
+  const queues = new Map<number, number[]>();
+  const classes = report.meta.classes.length;
+  let full = 0;
+  for (const index of order) {
+    if (report.train.memorization[index] === MISSING) continue;
+    const code = report.train.label[index];
+    const queue = queues.get(code) ?? [];
+    queues.set(code, queue);
+    if (queue.length < most && queue.push(index) === most) full++;
+    if (queues.size >= most || full === classes) break;
+  }
+  const found: number[] = [];
+  for (let round = 0; found.length < most; round++) {
+    const next = [...queues.values()].flatMap((queue) => queue.slice(round, round + 1));
+    if (!next.length) break;
+    found.push(...next.slice(0, most - found.length));
+  }
+  return found;
+}
+
+/** Whether most models that saw a training example are right on it, or it is memorized; so is the map of the long tail made. */
+export function isLearned(index: number): boolean {
+  const { accuracyIn, memorization } = report.train;
+  return accuracyIn[index] >= 5000 || fraction(memorization, index) >= report.meta.facts.thresholds.memorization;
 }
 
 /** The order in which j and k, or the arrows, go through examples: the gallery that was seen last. */

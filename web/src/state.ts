@@ -167,6 +167,22 @@ export function useTheme(): [Theme, () => void] {
   return [theme, toggle];
 }
 
+/** Whether pictures show their pixels as squares; they are smooth otherwise. */
+export function useSharp(): [boolean, () => void] {
+  const [sharp, setSharp] = useState(() => recall("pixels") === "on");
+  const toggle = () => {
+    remember("pixels", sharp ? "off" : "on");
+    setSharp(!sharp);
+    showSharp(!sharp);
+  };
+  return [sharp, toggle];
+}
+
+export function showSharp(on = recall("pixels") === "on"): void {
+  if (on) document.documentElement.dataset.pixels = "on";
+  else delete document.documentElement.dataset.pixels;
+}
+
 /** Whether letters, digits and signs are shortcuts. Speech input types them by accident, so they can be turned off. */
 export function shortcuts(): boolean {
   return recall("shortcuts") !== "off";

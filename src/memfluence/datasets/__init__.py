@@ -4,8 +4,10 @@ from memfluence.datasets.dataset import Dataset, from_arrays, with_class_names
 from memfluence.datasets.images import LazyImages, features, one_input, picture_range, to_images
 from memfluence.datasets.labels import ids_of_one_kind, is_missing
 from memfluence.datasets.spec import as_dataset, load, portable_name, short_name
+from memfluence.datasets.telling import UNUSUAL, telling
 
 __all__ = [
+    "UNUSUAL",
     "Dataset",
     "LazyImages",
     "as_dataset",
@@ -18,6 +20,7 @@ __all__ = [
     "picture_range",
     "portable_name",
     "short_name",
+    "telling",
     "to_images",
     "with_class_names",
 ]

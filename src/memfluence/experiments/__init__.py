@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["EXPERIMENTS", "Result", "Retraining", "named", "of_keep"]
 
 EXPERIMENTS = {  # in the order of the paper: name and what `memfluence experiment --help` says of it
+    "map": "The long tail: classes from typical to memorized.",
     "examples": "Examples by memorization (Fig. 1).",
     "removal": "Accuracy without the memorized (Fig. 2).",
     "histogram": "Influence of the pairs (Fig. 3).",

@@ -49,7 +49,7 @@ def summarize(
     data = run.dataset(dataset)
     estimate, codes = run.estimate_memorization(keep), run.label_codes[0]
     names, ids = data.class_names, run.ids[0].tolist()
-    chosen = _chosen(run, names, classes) if classes else _closest(estimate.value, codes, count)
+    chosen = chosen_classes(run, names, classes) if classes else _closest(estimate.value, codes, count)
     rows: list[dict[str, Any]] = []
     for code in chosen:
         groups = nearest(estimate.value, np.flatnonzero(codes == code), count)
@@ -113,7 +113,8 @@ def _closest(memorization: np.ndarray, codes: np.ndarray, count: int) -> list[in
     return [labels[k] for k in order[:CLASSES]]
 
 
-def _chosen(run: Run, names: Sequence[str], given: Sequence[Any]) -> list[int]:
+def chosen_classes(run: Run, names: Sequence[str], given: Sequence[Any]) -> list[int]:
+    """Codes of classes that are given by label or name."""
     labels = [str(label) for label in run.classes.tolist()]
     found = []
     for one in given:

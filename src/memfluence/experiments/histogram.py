@@ -19,7 +19,7 @@ import numpy as np
 from memfluence.drawing import BLUE, GREY, INK, legend, panels
 from memfluence.errors import InputError
 from memfluence.experiments._result import Result, Said, check_trials, decimal, spread
-from memfluence.findings.pairs import influences_by_chance
+from memfluence.findings import influences_by_chance
 from memfluence.runs import Run, about
 from memfluence.wording import approximate, count, percent, value
 

@@ -8,8 +8,8 @@ import numpy as np
 from memfluence.datasets import Dataset, features, is_missing, one_input, picture_range
 from memfluence.report.explorer.folder import Folder
 from memfluence.report.explorer.scripts import script
-from memfluence.report.explorer.sheets import MARGIN, are_pictures, chosen_layout, sheets
-from memfluence.report.explorer.tables import CHUNK, default_order
+from memfluence.report.explorer.sheets import are_pictures, chosen_layout, sheets
+from memfluence.report.explorer.tables import CHUNK
 from memfluence.wording import shortened
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ Ids = tuple[Sequence[Any] | np.ndarray | None, Sequence[Any] | np.ndarray | None
 
 
 def add_inputs(
-    folder: Folder, data: Dataset | None, run: "Run", keep: float | None, done: Callable[[float], None]
+    folder: Folder, data: Dataset | None, run: "Run", order: np.ndarray, done: Callable[[float], None]
 ) -> dict[str, Any]:
-    """Write them all; give what the page has to know to show them."""
+    """Write them all, thumbnails of training examples in that order; give what the page has to know to show them."""
     known = run.store.examples.ids() or ((data.train_ids, data.test_ids) if data else (None, None))
     ids = any(own is not None for own in known)
     if data is None:
@@ -38,7 +38,6 @@ def add_inputs(
         return {"inputs": "none", "ids": ids}
     shown_range = picture_range(data.x_train, data.value_range)
     if are_pictures(data.x_train, shown_range):
-        order = default_order(run.estimate_memorization(keep).value)
         sheet = _add_sheets(folder, data, shown_range, order, done)
         if ids:
             _add_rows(folder, None, run, known, lambda share: None)
@@ -67,7 +66,7 @@ def _add_sheets(
 
         for number, content in enumerate(sheets(inputs, shown_range, rows, layout, drawn)):
             folder.add(f"{split}-{number}.webp", content)
-    return {"side": layout.side, "margin": MARGIN, "across": layout.across, "pixels": layout.pixels}
+    return layout.told
 
 
 def _add_rows(folder: Folder, data: Dataset | None, run: "Run", known: Ids, done: Callable[[float], None]) -> None:
@@ -115,7 +114,7 @@ def rows_as_json(inputs: Any, rows: range, letters: int) -> Rows:
         every = [("text", one)] if isinstance(one, str) else list(features(one))
         rows_of.append(
             [
-                [names.setdefault(shortened(name, NAME_LETTERS), len(names)), _cell(value)]
+                [names.setdefault(shortened(name, NAME_LETTERS), len(names)), cell(value)]
                 for name, value in every[:FEATURES]
             ]
         )
@@ -123,7 +122,8 @@ def rows_as_json(inputs: Any, rows: range, letters: int) -> Rows:
     return {"names": list(names), "features": rows_of, "more": more}
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
+    """A value of a table as it is shown."""
     if is_missing(value):
         return "missing"
     if isinstance(value, float | np.floating):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 BUDGET = 100_000_000  # bytes of all sheets
 SIDES = (160, 128, 96, 64, 48, 32, 24)
-SMALL = 64  # up to this side pixels are worth keeping as they are, and are shown as squares
+SMALL = 64  # up to this side pixels are worth keeping as they are
 TINY, GROWN = 16, 48  # smaller pictures grow: the eye would see squares instead of a shape
 QUALITIES = (90, 80, 60)
 SAMPLE = 64
@@ -34,7 +34,6 @@ class Layout:
 
     side: int
     quality: int | None
-    pixels: bool  # show pixels as squares
 
     @property
     def across(self) -> int:
@@ -44,20 +43,31 @@ class Layout:
     def tiles(self) -> int:
         return self.across**2
 
+    @property
+    def told(self) -> dict[str, Any]:
+        """What the page has to know to find a tile."""
+        return {"side": self.side, "margin": MARGIN, "across": self.across}
 
-def chosen_layout(inputs: Any, value_range: tuple[float, float] | None, examples: int) -> Layout:
+
+def chosen_layout(
+    inputs: Any,
+    value_range: tuple[float, float] | None,
+    examples: int,
+    budget: int = BUDGET,
+    longest_side: int = SIDES[0],
+) -> Layout:
     """The best layout within the budget for so many examples of which these are some."""
     rows = np.unique(np.linspace(0, _length(inputs) - 1, SAMPLE).astype(int))
     sample = pictures(inputs, value_range, rows)
     longest = max([max(one.size) for one in sample if one is not None], default=1)
-    native = GROWN if longest <= TINY else min(longest, SIDES[0])
+    native = GROWN if longest <= TINY else min(longest, longest_side)
     sides = [native, *(side for side in SIDES if side < native)]
-    choices = [Layout(side, quality, TINY < longest <= SMALL) for side in sides for quality in QUALITIES]
+    choices = [Layout(side, quality) for side in sides for quality in QUALITIES]
     if longest <= SMALL:
-        choices.insert(0, Layout(native, None, longest > TINY))
+        choices.insert(0, Layout(native, None))
     for layout in choices:
         bytes_each = len(_encoded([_tile(one, layout.side) for one in sample], layout)) / len(sample)
-        if bytes_each * examples <= BUDGET:
+        if bytes_each * examples <= budget:
             return layout
     return choices[-1]
 

@@ -47,15 +47,24 @@ def votes(predictions: np.ndarray, n_classes: int, left_out: np.ndarray | None =
     return Votes(code, share)
 
 
-def default_order(memorization: np.ndarray) -> np.ndarray:
-    """Training examples as the gallery first shows them: most memorized first, ties to the lower index, NaN last."""
-    order: np.ndarray = np.argsort(-quantized(memorization).astype(np.int32), kind="stable")
+def default_order(scores: Memorization, strongest: np.ndarray) -> np.ndarray:
+    """Training examples as the gallery first shows them: most memorized first, NaN last.
+
+    Ties go to what is surer, then to the higher of the `strongest` influences, then to the lower index: hundreds of
+    examples may have a memorization of exactly 1.
+    """
+    surest = np.where(np.isnan(scores.stderr), np.inf, quantized(scores.stderr))
+    order: np.ndarray = np.lexsort(
+        (-quantized(strongest).astype(np.int32), surest, -quantized(scores.value).astype(np.int32))
+    )
     return order
 
 
-def train_columns(labels: np.ndarray, scores: Memorization, details: Details, pairs: Pairs) -> Document:
+def train_columns(
+    labels: np.ndarray, scores: Memorization, details: Details, believed: Pairs, order: np.ndarray
+) -> Document:
     place = np.empty(len(labels), np.int64)
-    place[default_order(scores.value)] = np.arange(len(labels))
+    place[order] = np.arange(len(labels))
     return {
         "label": packed(labels),
         "memorization": packed_fractions(scores.value),
@@ -63,30 +72,39 @@ def train_columns(labels: np.ndarray, scores: Memorization, details: Details, pa
         "accuracyIn": packed_fractions(scores.accuracy_in),
         "accuracyOut": packed_fractions(scores.accuracy_out),
         "strongest": packed_fractions(details.carried.influence[:, 0]),
-        "pairs": packed(np.bincount(pairs.train_index, minlength=len(labels))),
+        "pairs": packed(np.bincount(believed.train_index, minlength=len(labels))),
         "place": packed(place),  # among the tiles of the sheets
     }
 
 
-def test_columns(labels: np.ndarray, accuracy: np.ndarray, details: Details, pairs: Pairs) -> Document:
+def test_columns(labels: np.ndarray, accuracy: np.ndarray, details: Details, believed: Pairs) -> Document:
     return {
         "label": packed(labels),
         "accuracy": packed_fractions(accuracy),
         "strongest": packed_fractions(details.carriers.influence[:, 0]),
-        "pairs": packed(np.bincount(pairs.test_index, minlength=len(labels))),
+        "pairs": packed(np.bincount(believed.test_index, minlength=len(labels))),
     }
 
 
-def pair_table(run: "Run", pairs: Pairs, keep: float | None) -> Document:
-    some = slice(0, PAIRS)
-    train, test, value = pairs.train_index[some], pairs.test_index[some], pairs.influence[some]
+def pair_table(run: "Run", found: Pairs, believed: Pairs, keep: float | None) -> Document:
+    """The pairs above the threshold and those that are believed, strongest first; of too many the believed stay."""
+    both = [np.concatenate([getattr(believed, name), getattr(found, name)]) for name in ("train_index", "test_index")]
+    _, first = np.unique(both[0] * run.info.n_test + both[1], return_index=True)
+    first = np.sort(first)[:PAIRS]
+    value = np.concatenate([believed.influence, found.influence])
+    some = first[np.lexsort((both[1][first], both[0][first], -value[first]))]
+    train, test, value = both[0][some], both[1][some], value[some]
+    lower, upper = (
+        np.concatenate([getattr(believed, name), getattr(found, name)])[some] for name in ("lower", "upper")
+    )
     accuracy_in, accuracy_out = accuracies_of(run.influence_estimates(keep), train, test, value)
     return {
         "train": packed(train),
         "test": packed(test),
+        "believed": packed(some < len(believed)),
         "influence": packed_fractions(value),
-        "lower": packed_fractions(pairs.lower[some]),
-        "upper": packed_fractions(pairs.upper[some]),
+        "lower": packed_fractions(lower),
+        "upper": packed_fractions(upper),
         "accuracyIn": packed_fractions(accuracy_in),
         "accuracyOut": packed_fractions(accuracy_out),
     }
@@ -122,8 +140,11 @@ def duplicate_list(found: Duplicates) -> Document:
     }
 
 
-def train_chunks(scores: Memorization, details: Details, said: Votes | None) -> Iterator[Document]:
+def train_chunks(
+    scores: Memorization, details: Details, believed: Pairs, n_test: int, said: Votes | None
+) -> Iterator[Document]:
     """Details of training examples, `CHUNK` at a time."""
+    keys = believed.train_index * n_test + believed.test_index
     for start in range(0, len(scores.value), CHUNK):
         some = slice(start, start + CHUNK)
         yield {
@@ -131,22 +152,34 @@ def train_chunks(scores: Memorization, details: Details, said: Votes | None) -> 
             "upper": packed_fractions(scores.upper[some]),
             "trialsIn": packed(scores.trials_in[some]),
             "trialsOut": packed(scores.trials_out[some]),
-            "carried": _strongest(details.carried, some),
+            "carried": _strongest(details.carried, some)
+            | {"believed": _among(keys, _rows(details.carried, some) * n_test + details.carried.index[some])},
             "similar": packed(details.similar[some]),
             "similarity": packed_fractions(details.similarity[some]),
             **_votes(said, some),
         }
 
 
-def test_chunks(details: Details, said: Votes | None) -> Iterator[Document]:
+def test_chunks(details: Details, believed: Pairs, n_test: int, said: Votes | None) -> Iterator[Document]:
     """Details of test examples, `CHUNK` at a time."""
+    keys = believed.train_index * n_test + believed.test_index
     for start in range(0, len(details.carriers.index), CHUNK):
         some = slice(start, start + CHUNK)
         yield {
-            "carriers": _strongest(details.carriers, some),
+            "carriers": _strongest(details.carriers, some)
+            | {"believed": _among(keys, details.carriers.index[some] * n_test + _rows(details.carriers, some))},
             "harmful": _strongest(details.harmful, some),
             **_votes(said, some),
         }
+
+
+def _rows(found: Strongest, some: slice) -> np.ndarray:
+    return np.arange(len(found.index))[some, None]
+
+
+def _among(keys: np.ndarray, asked: np.ndarray) -> list[Any]:
+    """Which pairs are believed; nobody is in none."""
+    return packed(np.isin(asked, keys))
 
 
 def _strongest(found: Strongest, some: slice) -> Document:

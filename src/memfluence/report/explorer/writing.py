@@ -16,7 +16,7 @@ from memfluence.datasets import Dataset, as_dataset, short_name
 from memfluence.errors import InputError, RunMismatchError
 from memfluence.estimators import Memorization
 from memfluence.estimators.counts import column_counts
-from memfluence.findings import Pairs
+from memfluence.findings import Pairs, influences_by_chance, tail_map
 from memfluence.paper import INFLUENCE, MEMORIZED
 from memfluence.report._histogram import histogram
 from memfluence.report.explorer import tables
@@ -24,7 +24,8 @@ from memfluence.report.explorer.folder import PAGE, Folder, check_place, new_fol
 from memfluence.report.explorer.influences import influence_details
 from memfluence.report.explorer.inputs import add_inputs
 from memfluence.report.explorer.scripts import script
-from memfluence.wording import class_name, count, shortened
+from memfluence.report.explorer.tail import add_map
+from memfluence.wording import class_name, count, percent, shortened
 
 if TYPE_CHECKING:
     from memfluence.runs import Run
@@ -32,7 +33,10 @@ if TYPE_CHECKING:
 _FILES = ("csv:", "npz:", "folder:", "hf:/", "hf:.")  # data that are called by the names of their files
 NAME_LETTERS, LABEL_LETTERS = 120, 1000
 # Shares of the time that each part takes, for the progress bar.
-FOUND, COUNTED, TOLD = 0.1, 0.35, 0.4
+FOUND, COUNTED, TOLD, MAPPED = 0.15, 0.35, 0.4, 0.45
+
+RATE = 0.1  # false discovery rate of the pairs that are believed
+STEPS = 100  # thresholds on influence per unit, at which pairs are counted
 
 Progress = Callable[[float], None]
 
@@ -65,9 +69,12 @@ def write_report(
         notices.append(f"This is about the trials that keep {shown:g}; the run also has {fractions}.")
     with new_folder(out) as folder:
         title = title or _heading(run, data)
-        about = _findings(run, keep, folder, progress)
-        progress(TOLD)
-        about |= add_inputs(folder, data, run, keep, lambda share: progress(TOLD + (1 - TOLD) * share))
+        about, order = _findings(run, keep, folder, progress)
+        scores = run.estimate_memorization(keep)
+        cells = tail_map(scores, run.label_codes[0])
+        add_map(folder, data, cells, scores, lambda share: progress(TOLD + (MAPPED - TOLD) * share))
+        progress(MAPPED)
+        about |= add_inputs(folder, data, run, order, lambda share: progress(MAPPED + (1 - MAPPED) * share))
         assets = files("memfluence.report.explorer") / "assets"
         for name in ("explorer.js", "explorer.css", "licences.txt"):
             folder.add(name, (assets / name).read_bytes())
@@ -75,7 +82,12 @@ def write_report(
         template = Template((assets / "index.html").read_text(encoding="utf-8"))
         page = folder.publish(
             lambda name: template.substitute(
-                title=escape(f"{title} – memfluence"), version=__version__, data=name, made_of=made_of
+                title=escape(f"{title} – memfluence"),
+                heading=escape(title),
+                lead=escape(_lead(run, about["facts"])),
+                version=__version__,
+                data=name,
+                made_of=made_of,
             )
         )
     progress(1.0)
@@ -116,10 +128,11 @@ def _data_of(run: "Run", spec: Any) -> tuple[Dataset | None, str | None]:
         return None, f"Only numbers are shown, no inputs. {error}"
 
 
-def _findings(run: "Run", keep: float | None, folder: Folder, progress: Progress) -> dict[str, Any]:
-    """Write every table of numbers; give what the overview says about them."""
+def _findings(run: "Run", keep: float | None, folder: Folder, progress: Progress) -> tuple[dict[str, Any], np.ndarray]:
+    """Write every table of numbers; give what the overview says about them, and the order of training examples."""
     scores = run.estimate_memorization(keep)
-    pairs = run.find_pairs(MEMORIZED, INFLUENCE, keep=keep)
+    pairs = run.find_pairs(MEMORIZED, INFLUENCE, keep=keep, permutations=0)
+    believed = run.find_pairs(MEMORIZED, fdr=RATE, keep=keep, permutations=0)
     mislabels = run.find_mislabels(keep)
     duplicates = run.find_duplicates(keep=keep)
     progress(FOUND)
@@ -127,29 +140,31 @@ def _findings(run: "Run", keep: float | None, folder: Folder, progress: Progress
     said_out, said = _said(run, keep)
     train_labels, test_labels = run.label_codes
     accuracy = _test_accuracies(run, keep)
+    order = tables.default_order(scores, details.carried.influence[:, 0])
     documents = {
-        "train": tables.train_columns(train_labels, scores, details, pairs),
-        "test": tables.test_columns(test_labels, accuracy, details, pairs),
-        "pairs": tables.pair_table(run, pairs, keep),
+        "train": tables.train_columns(train_labels, scores, details, believed, order),
+        "test": tables.test_columns(test_labels, accuracy, details, believed),
+        "pairs": tables.pair_table(run, pairs, believed, keep),
         "mislabels": tables.mislabel_list(mislabels),
         "duplicates": tables.duplicate_list(duplicates),
     }
     for name, document in documents.items():
         folder.add(f"{name}.js", script(name, document))
     for split, chunks in (
-        ("train", tables.train_chunks(scores, details, said_out)),
-        ("test", tables.test_chunks(details, said)),
+        ("train", tables.train_chunks(scores, details, believed, run.info.n_test, said_out)),
+        ("test", tables.test_chunks(details, believed, run.info.n_test, said)),
     ):
         for number, document in enumerate(chunks):
             folder.add(f"{split}-{number}.js", script(f"{split}-{number}", document))
-    return {
+    about = {
         "nTrain": run.info.n_train,
         "nTest": run.info.n_test,
         "chunk": tables.CHUNK,
         "predictions": said_out is not None,
         "found": {"mislabels": int(mislabels.believed.sum()), "duplicates": len(duplicates)},
-        "facts": _facts_of(run, keep, scores, pairs),
+        "facts": _facts_of(run, keep, scores, pairs, believed),
     }
+    return about, order
 
 
 def _said(run: "Run", keep: float | None) -> tuple[tables.Votes | None, tables.Votes | None]:
@@ -185,6 +200,16 @@ def _heading(run: "Run", data: Dataset | None) -> str:
     return f"{what} in {count(run.info.n_train) + ' examples' if is_file else short_name(name)}"
 
 
+def _lead(run: "Run", facts: dict[str, Any]) -> str:
+    """What the page says before its program is there."""
+    subsets = "random subsets" if facts["keep"] is None else f"a random {percent(facts['keep'])}"
+    return (
+        f"{count(facts['trials'])} models, each trained on {subsets} of {count(run.info.n_train)} training examples:"
+        f" {count(facts['memorized'])} are memorized, and {count(facts['pairs']['believed']['test_examples'])} test"
+        " predictions depend on one of them."
+    )
+
+
 def _chosen_keep(run: "Run", keep: float | None) -> tuple[float | None, list[float]]:
     """The fraction that is shown (the largest, where the run has several and none is asked for), and the others."""
     keeps = sorted({kind.keep for kind in run.info.kinds if kind.keep is not None})
@@ -202,7 +227,7 @@ def _test_accuracies(run: "Run", keep: float | None) -> np.ndarray:
     return np.asarray(right) / trials if trials else np.full(run.info.n_test, np.nan)
 
 
-def _facts_of(run: "Run", keep: float | None, scores: Memorization, pairs: Pairs) -> dict[str, Any]:
+def _facts_of(run: "Run", keep: float | None, scores: Memorization, pairs: Pairs, believed: Pairs) -> dict[str, Any]:
     """Counts, accuracies, the histogram and how sure it all is; what is not known is None."""
     arms = run.influence_estimates(keep).arms
     known = ~np.isnan(scores.value)
@@ -225,8 +250,35 @@ def _facts_of(run: "Run", keep: float | None, scores: Memorization, pairs: Pairs
         "meanMemorization": _number(scores.value[known].mean()) if known.any() else None,
         "histogram": {"edges": bins.edges.tolist(), "counts": bins.counts.tolist(), "missing": bins.missing},
         "thresholds": {"memorization": MEMORIZED, "influence": INFLUENCE},
-        "pairs": dict(pairs.summary)
-        | {"byChance": _number(pairs.expected_by_chance), "tested": pairs.tested, "warning": pairs.warning},
+        "pairs": {
+            **pairs.summary,
+            "tested": pairs.tested,
+            "rate": RATE,
+            "believed": believed.summary,
+            "atLeast": _at_least(run, keep, pairs, believed),
+        },
+    }
+
+
+def _at_least(run: "Run", keep: float | None, pairs: Pairs, believed: Pairs) -> dict[str, Any]:
+    """How many pairs reach each threshold on influence: those found, those believed, those of each permutation.
+
+    Below the paper's threshold only the believed are counted.
+    """
+    chance = influences_by_chance(
+        run.trials, run.info.kinds, *run.label_codes, mem=MEMORIZED, infl=INFLUENCE, keep=keep, memory=run.memory
+    )
+    steps = np.arange(STEPS + 1) / STEPS  # (thresholds,)
+
+    def counts(influences: np.ndarray) -> list[int]:
+        reached: list[int] = (len(influences) - np.searchsorted(np.sort(influences), steps)).tolist()
+        return reached
+
+    return {
+        "steps": STEPS,
+        "found": counts(pairs.influence),
+        "believed": counts(believed.influence),
+        "chance": [counts(values) for values in chance],
     }
 
 
