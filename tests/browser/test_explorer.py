@@ -159,6 +159,27 @@ def test_example_with_its_scores_and_back_to_the_same_place(visit: Visit, url: s
     until(page, "window.scrollY > 1400")
 
 
+def test_tabs_are_told_apart_by_class_and_id(visit: Visit, url: str, digits: Any) -> None:
+    page = visit(url, "train/17")
+    label, name = int(digits.run.label_codes[0][17]), digits.run.ids[0][17]
+    until(page, f"document.title.startsWith('class {label}, train {name} – ')")
+    page.goto(f"{url}#/test/3")
+    label, name = int(digits.run.label_codes[1][3]), digits.run.ids[1][3]
+    until(page, f"document.title.startsWith('class {label}, test {name} – ')")
+    page.keyboard.press("2")
+    until(page, "document.title.startsWith('Examples – ')")
+
+
+def test_a_low_window_keeps_its_room(visit: Visit, url: str) -> None:
+    """Such as one at 200% zoom: bars that stay would cover most of it."""
+    page = visit(url, "gallery")
+    page.set_viewport_size({"width": 720, "height": 450})
+    page.wait_for_selector(".virtual .cell")
+    page.evaluate("window.scrollTo(0, 900)")
+    until(page, "document.querySelector('.filters').getBoundingClientRect().bottom < 0")
+    assert page.evaluate("document.querySelector('.topbar').getBoundingClientRect().bottom") < 0
+
+
 def test_following_a_pair_from_train_to_test_and_back(visit: Visit, url: str, digits: Any) -> None:
     pairs = digits.run.find_pairs(fdr=0.1)
     page = visit(url, "pairs")

@@ -1,5 +1,6 @@
 """The server: its folder only, with headers that keep it shut, on a port that is free."""
 
+import gzip
 import http.client
 import json
 import os
@@ -68,6 +69,23 @@ def test_only_the_data_themselves_are_kept_for_ever(server: ReportServer, tmp_pa
     code, headers, _ = ask(server, data, headers={"If-Modified-Since": modified})
     assert code == 304
     assert "immutable" in headers["Cache-Control"]
+
+
+def test_text_is_compressed_for_those_who_take_it(server: ReportServer, tmp_path: Path) -> None:
+    data = data_folder(tmp_path / "out" / "index.html")
+    for path, file in (("/", data.parent / "index.html"), (f"/{data.name}/explorer.js", data / "explorer.js")):
+        status, headers, body = ask(server, path, headers={"Accept-Encoding": "br, gzip;q=0.8"})
+        assert (status, headers["Content-Encoding"], headers["Vary"]) == (200, "gzip", "Accept-Encoding")
+        assert int(headers["Content-Length"]) == len(body)
+        assert gzip.decompress(body) == file.read_bytes()
+        assert headers["X-Content-Type-Options"] == "nosniff"
+    assert len(body) < (data / "explorer.js").stat().st_size / 2
+    assert "immutable" in headers["Cache-Control"]
+    for headers in ({}, {"Accept-Encoding": "br"}):
+        assert "Content-Encoding" not in ask(server, f"/{data.name}/meta.js", headers=headers)[1]
+    status, headers, body = ask(server, "/", "HEAD", {"Accept-Encoding": "gzip"})
+    assert (status, headers["Content-Encoding"], body) == (200, "gzip", b"")
+    assert ask(server, "/../trials.npz", headers={"Accept-Encoding": "gzip"})[0] == 404
 
 
 def test_asked_by_another_name_it_says_nothing(server: ReportServer) -> None:

@@ -3,7 +3,7 @@
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { report } from "./report";
 import { href } from "./state";
-import { count, plural, value } from "./words";
+import { count, percent, plural, value } from "./words";
 
 const HEIGHT = 250;
 const LEFT = 52;
@@ -30,8 +30,17 @@ export function Histogram() {
   const ticks = [];
   for (let power = 1; power <= top; power *= 10) ticks.push(power);
   const labels = edges.filter((edge) => Math.abs((edge * 4) % 1) < 1e-9);
+  const share = memorized / Math.max(1, counts.reduce((sum, n) => sum + n, 0));
   return (
     <figure class="histogram">
+      <div class="share" role="img" aria-label={`${percent(share, 1)} of all are memorized`}>
+        <span style={{ width: `${100 * (1 - share)}%` }} />
+        <span class="high" style={{ width: `${100 * share}%` }} />
+      </div>
+      <p class="share-words" aria-hidden="true">
+        <span>{percent(1 - share)} not memorized</span>
+        <span class="hot">{percent(share)} memorized</span>
+      </p>
       <svg ref={chart} viewBox={`0 0 ${width} ${HEIGHT}`} role="group" aria-label="Histogram of memorization">
         {ticks.map((tick) => (
           <g key={tick} class="tick">
@@ -75,7 +84,7 @@ export function Histogram() {
         </text>
       </svg>
       <figcaption>
-        Training examples by memorization, on a logarithmic scale. Choose a bar to see its examples.
+        Above: shares of the training examples. Below: their numbers by memorization, on a logarithmic scale. Choose a bar to see its examples.
         {missing > 0 && ` ${plural(missing, "example has", "examples have")} no estimate yet.`}
       </figcaption>
     </figure>

@@ -7,8 +7,8 @@ import { Example, neighbours } from "./example";
 import { Gallery } from "./gallery";
 import { Overview } from "./overview";
 import { Pairs } from "./pairs";
-import { Waiting } from "./parts";
-import { report, setReport } from "./report";
+import { useId, Waiting } from "./parts";
+import { className, label, report, setReport, size } from "./report";
 import { Duplicates, Mislabels } from "./review";
 import { currentRoute, go, href, setShortcuts, shortcuts, showSharp, useDocument, useRoute, useTheme, type Route } from "./state";
 import "./style.css";
@@ -36,9 +36,8 @@ const KEYS = [
 
 const WHOLE = /^\d+$/;
 
-function View({ route }: { route: Route }) {
+function View({ route, there }: { route: Route; there: boolean | Error }) {
   const [view, index] = route.path;
-  const there = useColumns();
   const known = VIEWS.some(([path]) => path && path === view) || view === "train" || view === "test";
   if (!known && !(there instanceof Error)) return <Overview route={route} there={there} />;
   if (there !== true) {
@@ -78,11 +77,20 @@ function App() {
   const known = VIEWS.find(([path]) => path === view);
   const section = view === "train" || view === "test" ? "gallery" : (known?.[0] ?? "");
   const place = route.path.join("/");
+  const there = useColumns();
+  const shown = (view === "train" || view === "test") && WHOLE.test(route.path[1] ?? "");
+  const id = useId(shown ? (view as Split) : "train", shown && Number(route.path[1]) < size(view as Split) ? Number(route.path[1]) : -1);
 
   useEffect(() => {
+    const example = (view === "train" || view === "test") && WHOLE.test(route.path[1] ?? "") && Number(route.path[1]) < size(view) ? Number(route.path[1]) : null;
+    if (example !== null && there === true) {
+      const one = `${className(label(view as Split, example))}, ${id ? `${view} ${id}` : `${view} ${example}`}`;
+      document.title = `${one} – ${report.meta.title} – memfluence`;
+      return;
+    }
     const name = known && view ? known[1] : view === "train" || view === "test" ? WHOLE.test(route.path[1] ?? "") ? `${view} ${route.path[1]}` : "no such example" : "";
     document.title = `${name ? `${name} – ` : ""}${report.meta.title} – memfluence`;
-  }, [place]);
+  }, [place, there, id]);
   useEffect(() => {
     document.querySelector(".topbar [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
   }, [section]);
@@ -164,7 +172,7 @@ function App() {
         </div>
       </header>
       <main id="main">
-        <View route={route} />
+        <View route={route} there={there} />
       </main>
       <footer>
         <span>{report.meta.title}</span>

@@ -111,7 +111,7 @@ function Written({ split, index, full }: { split: Split; index: number; full?: b
 
 /** The id of an example (a file's name), where the data have them. */
 export function useId(split: Split, index: number): string | null {
-  const inputs = useDocument<Inputs>(report.meta.ids ? inputsName(report.meta, split, index) : null);
+  const inputs = useDocument<Inputs>(report.meta.ids && index >= 0 ? inputsName(report.meta, split, index) : null);
   return inputs && !(inputs instanceof Error) ? (inputs.ids?.[index % report.meta.chunk] ?? null) : null;
 }
 

@@ -137,10 +137,10 @@ function Review({ name, title, intro, notice, yes, no, entries, empty, route }: 
               <div class="text">{entry.text}</div>
               <div class="choices" role="group" aria-label={`Decision about ${entry.key}`}>
                 <button type="button" aria-pressed={decision === "yes"} onClick={() => decide(entry.key, "yes")}>
-                  ✓ {yes}
+                  {name === "mislabels" ? "✗" : "✓"} {yes}
                 </button>
                 <button type="button" aria-pressed={decision === "no"} onClick={() => decide(entry.key, "no")}>
-                  ✗ {no}
+                  {name === "mislabels" ? "✓" : "✗"} {no}
                 </button>
               </div>
             </div>
@@ -169,7 +169,7 @@ export function Mislabels({ route }: { route: Route }) {
   const entries = useMemo(() => (table && !(table instanceof Error) ? mislabelEntries(table) : []), [table]);
   if (!table || table instanceof Error) return <Waiting what={table} />;
   const all = table.total ?? entries.length;
-  const more = all > entries.length ? ` Of ${count(all)} the surest ${count(entries.length)} are here.` : "";
+  const more = all > entries.length ? ` Showing the ${count(entries.length)} most certain of ${count(all)}.` : "";
   return (
     <Review
       name="mislabels"
@@ -239,12 +239,12 @@ export function Duplicates({ route }: { route: Route }) {
   const table = useDocument<Table>("duplicates");
   const entries = useMemo(() => (table && !(table instanceof Error) ? duplicateEntries(table) : []), [table]);
   if (!table || table instanceof Error) return <Waiting what={table} />;
-  const more = (table.total ?? 0) > entries.length ? `; the surest ${count(entries.length)} are shown` : "";
+  const more = (table.total ?? 0) > entries.length ? `. Showing the ${count(entries.length)} most certain of them` : "";
   return (
     <Review
       name="duplicates"
       title="Near-duplicates"
-      intro={`Test examples that are lost without one training example, as if it were the same: ${plural(table.total ?? 0, "pair")}${more}; about ${approximate(table.byChance ?? null)} would be found by chance. Left train, right test.`}
+      intro={`Test examples that are lost without one training example, as if it were the same. There are ${plural(table.total ?? 0, "pair")}; about ${approximate(table.byChance ?? null)} would be found by chance${more}. On the left is the training example, on the right the test example.`}
       yes="duplicate"
       no="different"
       empty="No pair of a training and a test example has an influence of 0.4 or more."

@@ -1,5 +1,7 @@
 """A server for one report: this machine only unless told otherwise, its folder only, with headers that keep it shut."""
 
+import gzip
+import io
 import ipaddress
 import socket
 from contextlib import suppress
@@ -107,7 +109,29 @@ class _Handler(SimpleHTTPRequestHandler):
         if not known or not self._is_ours():
             self.send_error(HTTPStatus.NOT_FOUND)
             return None
+        if self._compresses():
+            return self._compressed()
         return super().send_head()
+
+    def _compresses(self) -> bool:
+        """True if the browser takes gzip and the file is text: numbers in base64 shrink by a third and more."""
+        taken = {part.partition(";")[0].strip() for part in self.headers.get("Accept-Encoding", "").lower().split(",")}
+        if "If-Modified-Since" in self.headers:  # most likely nothing is to be sent
+            return False
+        return "gzip" in taken and Path(urlsplit(self.path).path).suffix in (".js", ".css", ".html", "")
+
+    def _compressed(self) -> BinaryIO:
+        path = Path(self.translate_path(self.path))
+        path = path / "index.html" if path.is_dir() else path
+        content = gzip.compress(path.read_bytes(), 6, mtime=0)
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", TYPES[path.suffix])
+        self.send_header("Content-Encoding", "gzip")
+        self.send_header("Vary", "Accept-Encoding")
+        self.send_header("Last-Modified", self.date_time_string(path.stat().st_mtime))
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        return io.BytesIO(content)
 
     def _is_for_us(self) -> bool:
         """True unless a server for this machine alone was asked by a name that is not this machine's.
