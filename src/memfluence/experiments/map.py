@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 
 from memfluence.datasets import UNUSUAL, telling
-from memfluence.drawing import GREY, INK, ORANGE, SOFT, WORDS, cell, new_canvas, write
+from memfluence.drawing import GREY, INK, MARGIN, ORANGE, SOFT, WORDS, cell, new_canvas, write
 from memfluence.errors import InputError
 from memfluence.experiments._result import Result, Said, check_trials, decimal
 from memfluence.experiments.examples import chosen_classes, pictures
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HEADING = "The long tail in one look"
-CAPTION = "Each row a class, from typical examples to memorized ones, and its histogram of memorization."
+CAPTION = (
+    "Each row is a class, from typical examples to memorized ones, with its histogram of memorization and the share"
+    " that is memorized (0.25 or above)."
+)
 
 ROWS, COLUMNS, WORD_COLUMNS = 10, 12, 4
 
@@ -109,8 +112,8 @@ def _in_words(features: Sequence[tuple[str, Any, float]]) -> str:
     return ", ".join(said)
 
 
-# Inches: a picture, between two, a class's name, its histogram, the lines above all, the margin.
-PICTURE, GAP, NAME, CHART, HEAD, MARGIN = 0.42, 0.035, 0.86, 0.72, 0.62, 0.1
+# Inches: a picture, between two, a class's name, its histogram, the lines above all.
+PICTURE, GAP, NAME, CHART, HEAD = 0.42, 0.035, 0.86, 0.72, 0.46
 
 
 def draw(result: Result) -> "Figure":
@@ -120,10 +123,9 @@ def draw(result: Result) -> "Figure":
     step, high = across + GAP, side + GAP
     left = MARGIN + NAME
     right = left + columns * step
-    figure = new_canvas(right + 0.1 + CHART + 0.36 + MARGIN, HEAD + len(classes) * high + MARGIN)
-    height = figure.get_figheight()
-    write(figure, MARGIN, height - 0.06, result.title, SOFT)
-    _axis(figure, left, right - GAP, height - 0.24)
+    height = HEAD + len(classes) * high + MARGIN
+    figure = new_canvas(right + 0.1 + CHART + 0.36 + MARGIN, height, f"{CAPTION} {result.title}.")
+    _axis(figure, left, right - GAP, height - 0.06)
     for number, (name, share) in enumerate(zip(classes, result.numbers["memorized"])):
         top = height - HEAD - number * high
         middle = top - side / 2 + 0.05 if result.pictures else top
