@@ -2,14 +2,18 @@
 
 import io
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from sklearn.dummy import DummyClassifier
 
-from memfluence.engines import Note, PartWay, TrialDone, TrialFailed
+import memfluence as mf
+from memfluence.engines import Note, PartWay, TrialDone, TrialFailed, processes
 from memfluence.engines import progress as progress_module
-from memfluence.engines.progress import Progress, share_of
+from memfluence.engines.events import WorkerLost
+from memfluence.engines.progress import Progress, Silent, share_of
 
 
 class Told:
@@ -124,3 +128,22 @@ def test_a_notebook_has_one_line_that_ends_as_the_result(monkeypatch: pytest.Mon
     assert "<progress" not in page.shown[-1]["text/html"]
     told.progress.stop()
     assert page.outputs == 1
+
+
+class Heard(Silent):
+    """What a run tells."""
+
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+
+    def event(self, event: Any) -> None:
+        self.events.append(event)
+
+
+def test_a_worker_that_is_slow_to_leave_is_not_lost(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On a busy machine a process may take longer to end than it is waited for; all its trials are stored by then."""
+    monkeypatch.setattr(processes, "_SECONDS_TO_LEAVE", 0.0)  # of this process alone
+    told = Heard()
+    mf.run("digits", learner=DummyClassifier(), trials=4, workers=2, out=tmp_path / "run", progress=told)
+    assert sum(isinstance(event, TrialDone) for event in told.events) == 4
+    assert not [event for event in told.events if isinstance(event, WorkerLost)]

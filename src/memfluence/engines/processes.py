@@ -210,7 +210,8 @@ class _Team:
         code = worker.process.exitcode
         if code is None:
             self.end([worker], _HURRY)
-        if code == 0 and not worker.groups:  # it was sent home and ended well
+        sent_home = code is None and worker.given_at and not worker.unstored
+        if not worker.groups and (code == 0 or sent_home):  # it ended well, or would have on a less busy machine
             self.workers.remove(worker)
             return
         guilty = worker.left & worker.unstored
