@@ -57,7 +57,7 @@ class Card:
     def as_html(self) -> str:
         line = f"3px {'dotted' if self.faint else 'solid'} {ORANGE if self.split == 'train' else BLUE}"
         return (
-            f'<div style="border-top:{line};padding-top:.4em;max-width:19em">{self.html}'
+            f'<div style="border-top:{line};padding-top:.4em;max-width:19em;overflow-wrap:anywhere">{self.html}'
             f"<div>{self.measure} <strong>{self.number}</strong></div><div>{escape(self.label)}</div>"
             f'<div style="opacity:.75">{escape(self.more)}</div>'
             f'<div style="opacity:.75">{self.split} {escape(self.id)}</div></div>'
