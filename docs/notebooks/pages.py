@@ -48,9 +48,9 @@ def shown(output: dict[str, Any]) -> str:
     if "text/html" in data:
         return f'<div class="output">{SERVED.sub(lambda link: link[1], data["text/html"])}</div>'
     if "image/png" in data:
-        size = output["metadata"].get("image/png", {}).get("width", "")
+        size = output["metadata"].get("image/png", {}).get("width", 550)
         png = data["image/png"].replace("\n", "")
-        return f'<div class="output"><img alt="" width="{size}" src="data:image/png;base64,{png}"></div>'
+        return f'<div class="output"><img alt="" style="width:{size}px" src="data:image/png;base64,{png}"></div>'
     return fenced(data.get("text/plain", "".join(output.get("text", ""))).rstrip(), "text")
 
 

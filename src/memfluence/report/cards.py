@@ -292,7 +292,5 @@ def _picture(picture: "Image") -> str:
     picture.save(content, kind)
     data = base64.b64encode(content.getvalue()).decode()
     pixels = "image-rendering:pixelated;" if TINY < longest <= SIDE else ""
-    return (
-        f'<img alt="" src="data:image/{kind.lower()};base64,{data}" width="{SIDE}" height="{SIDE}"'
-        f' style="object-fit:contain;{pixels}margin:0 0 .3em"/>'
-    )
+    size = f"width:{SIDE}px;height:{SIDE}px;object-fit:contain"  # pages have rules of their own for attributes
+    return f'<img alt="" src="data:image/{kind.lower()};base64,{data}" style="{size};{pixels}margin:0 0 .3em"/>'
