@@ -109,6 +109,15 @@ def mislabels(out: Path) -> None:
     assert run("benchmarks/mislabels.py", "--trials", 16).count("| 16 | agreement |") == 2
 
 
+def recording(out: Path) -> None:
+    printed = run("benchmarks/recording.py", "--trials", 4, "--rounds", 1)
+    assert [row.split(" | ")[0] for row in printed.splitlines()[2:]] == [
+        "| mlp",
+        "| logistic regression",
+        "| random forest, 50 trees",
+    ]
+
+
 def mislabels_of_tables(out: Path) -> None:
     tiny = ("--tables", "wine", "--learners", "naive Bayes", "--shares", 0.1, "--seeds", 1, "--trials", 12)
     row = run("benchmarks/mislabels.py", *tiny).splitlines()[-1].split(" | ")
@@ -206,6 +215,7 @@ RUNS: dict[str, list[Callable[[Path], None]]] = {
     "benchmarks/explorer.py": [explorer],
     "benchmarks/mislabels.py": [mislabels, mislabels_of_tables],
     "benchmarks/recipes.py": [recipes],
+    "benchmarks/recording.py": [recording],
     "benchmarks/scale.py": [scale],
     "benchmarks/variance.py": [variance],
     "docs/judge_digits.py": [judge_digits],

@@ -26,6 +26,7 @@ EXTRA_COLUMNS: dict[str, tuple[str, ...]] = {
     "logit": ("train_logit", "test_logit"),
     "test_margin": ("test_margin",),  # a sixth of the size where there are five training examples to one of test
 }
+GIVEN = "given"  # in a learner's `record` where nobody chose: margins, if it gives scores
 
 
 def canonical_json(value: Any) -> str:

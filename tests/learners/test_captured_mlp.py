@@ -24,7 +24,7 @@ from memfluence.learners.nets.captured_mlp import (
     _update_kernel,
     update_in_torch,
 )
-from memfluence.records import Failure, Outcome, Trial
+from memfluence.records import GIVEN, Failure, Outcome, Trial
 from memfluence.seeding import integer_seed
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -400,6 +400,11 @@ def test_a_captured_group_gives_outcomes_like_any_other() -> None:
         scores = twin_scores(learner, data, trial)
         assert np.array_equal(outcome.extras["train_prediction"], scores[: data.n_train].argmax(axis=1))
         assert np.array_equal(outcome.test_correct, scores[data.n_train :].argmax(axis=1) == data.y_test)
+    for full, usual in zip(found, outcomes(learner, data, trials, record=(GIVEN,))):
+        assert set(usual.extras) == {"train_margin", "test_margin"}
+        assert all(values.tobytes() == full.extras[name].tobytes() for name, values in usual.extras.items())
+        assert np.array_equal(usual.train_correct, full.train_correct)
+        assert np.array_equal(usual.test_correct, full.test_correct)
     bare = outcomes(learner, data, trials, record=())
     some = outcomes(learner, data, trials, record=("prediction",))
     for full, without, codes in zip(found, bare, some):

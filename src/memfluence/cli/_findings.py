@@ -225,8 +225,9 @@ def mislabels(
 ) -> Said:
     """Training examples whose label is believed to be wrong: held-out models reject it. The likeliest comes first.
 
-    With predictions recorded (run --record prediction) also the label that held-out models agree on; with margins
-    (run --record margin) the list is better. --out and --json go on after the labels that are believed to be wrong.
+    Ranked by margins where they were recorded (by default, if the learner gives scores), otherwise by votes. With
+    predictions (run --record prediction,margin) also the label that held-out models agree on. --out and --json go on
+    after the labels that are believed to be wrong.
     """
     from memfluence.report import mislabels_figure
 
@@ -239,7 +240,7 @@ def mislabels(
     say(_how_many(found, believed))
     titles = {"index": "index", "label": "label"}
     if found.agreement is None:
-        say("Predictions were not recorded, so no better label is suggested (run with --record prediction).")
+        say("Predictions were not recorded, so no better label is suggested (run with --record prediction,margin).")
     else:
         titles |= {"suggestion": "suggestion", "agreement": "agreement"}
     titles |= {"accuracy_out": "right if held out", "accuracy_in": "right if kept", "score": "score"}

@@ -5,7 +5,7 @@ refused, and so is a file of other data or of another plan. Nothing is written u
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from memfluence.records import EXTRA_COLUMNS, Kind, Outcome, digest
 from memfluence.store import remember_data
 from memfluence.store.parquet import pack
 from memfluence.store.places import Location, locate
-from memfluence.store.run_file import FORMAT, RunInfo, info_from_json, is_run, segment_columns
+from memfluence.store.run_file import FORMAT, RunInfo, info_from_json, is_run
 from memfluence.store.store import TrialStore
 
 _ROWS_PER_SEGMENT = 512
@@ -131,7 +131,6 @@ def _info_for(files: Sequence[TrialsFile], labels: Labels | None) -> tuple[RunIn
     train, test = np.asarray(first.train_labels), np.asarray(first.test_labels)
     classes, codes = np.unique(np.concatenate([train, test]), return_inverse=True)
     y_train, y_test = codes[: len(train)], codes[len(train) :]
-    record = recorded(first.extras)
     if first.run is not None:
         info = _info_from_run(first)
         names = list(info.dataset["classes"])
@@ -158,16 +157,8 @@ def _info_for(files: Sequence[TrialsFile], labels: Labels | None) -> tuple[RunIn
         plan=None if first.plan is None else {"digest": first.plan},
         kinds=(_kind_of(files),),
         trials=0,
-        record=record,
-        columns=segment_columns(record),
     )
-    return info, y_train, y_test
-
-
-def recorded(columns: Collection[str]) -> tuple[str, ...]:
-    """The kinds of optional outcomes that have these columns, none of which is a part of another."""
-    found = {kind: set(names) for kind, names in EXTRA_COLUMNS.items() if set(names) <= set(columns)}
-    return tuple(sorted(kind for kind, names in found.items() if not any(names < other for other in found.values())))
+    return info.recording(first.extras), y_train, y_test
 
 
 def _difference(file: TrialsFile, first: TrialsFile) -> str | None:
@@ -245,11 +236,12 @@ def _check_joins(
         raise RunMismatchError(f"{existing.path} was made by another learner than the file; choose another `out`.")
     if described and (_sizes(there), there.repeats) != (_sizes(info), info.repeats):
         raise RunMismatchError(f"{existing.path} has other kinds of trial than the file; choose another `out`.")
-    if there.record != info.record:
+    if there.says_record and there.record != info.record:
         raise RunMismatchError(
             f"{existing.path} records {list(there.record)} beside correctness, the file {list(info.record)}."
         )
-    return replace(there, dataset={key: value for key, value in there.dataset.items() if key != "examples"})
+    own = {key: value for key, value in there.dataset.items() if key != "examples"}
+    return replace(there, dataset=own, record=info.record, columns=info.columns)
 
 
 def _sizes(info: RunInfo) -> list[tuple[str, int | None]]:

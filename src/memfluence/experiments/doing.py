@@ -150,7 +150,8 @@ class Training(EngineOptions):
         """Run what is missing of a campaign into `out`. Trials that failed are left out, with a warning."""
         if not self.train:
             return open_run(out)
-        chosen = run_options(self, dataset=dataset, learner=learner, settings=None, out=out, **design)
+        bits = {"record": (), **design}  # more only where the experiment asks for it
+        chosen = run_options(self, dataset=dataset, learner=learner, settings=None, out=out, **bits)
         campaign = prepare(chosen, known_by=known_by)
         store = campaign.run()
         check_failures(store, stacklevel=4)

@@ -25,7 +25,7 @@ from memfluence.learners.outcomes import (
     score_extras,
     spread_columns,
 )
-from memfluence.records import Failure, Outcome, Trial
+from memfluence.records import GIVEN, Failure, Outcome, Trial
 
 _SCORERS = ("predict_log_proba", "predict_proba", "decision_function")  # the first that a model has gives its scores
 
@@ -84,7 +84,7 @@ class EstimatorLearner:
     def train(
         self, dataset: Dataset, trials: Sequence[Trial], *, record: Collection[str], device: str
     ) -> Iterator[Outcome | Failure]:
-        if needs_scores(record) and not any(hasattr(self.estimator, scorer) for scorer in _SCORERS):
+        if needs_scores(record) and not _scorer(self.estimator):
             raise LearnerError(
                 f"{self.name} has none of {', '.join(_SCORERS)}, so margins and log-odds cannot be recorded;"
                 " use another estimator or leave them out of `record`."
@@ -111,9 +111,13 @@ class EstimatorLearner:
         splits = [_as_table(private_copy(inputs)) for inputs in (dataset.x_train, dataset.x_test)]
         codes = [class_codes(as_array(model.predict(inputs)), dataset) for inputs in splits]
         extras = {}
-        if needs_scores(record):
-            scores = [_scores(model, inputs, dataset) for inputs in splits]
-            extras = score_extras(dataset, scores[0], scores[1], record)
+        try:
+            if needs_scores(record) or (GIVEN in record and _scorer(model)):
+                scores = [_scores(model, inputs, dataset) for inputs in splits]
+                extras = score_extras(dataset, scores[0], scores[1], record)
+        except Exception:
+            if needs_scores(record):
+                raise  # otherwise nobody asked for them
         seconds = time.perf_counter() - started
         return outcome_from(trial, dataset, *codes, record=record, extras=extras, seconds=seconds, device="cpu")
 
@@ -164,9 +168,14 @@ def _as_table(inputs: Any) -> Any:
     return inputs.reshape(len(inputs), -1) if getattr(inputs, "ndim", 2) > 2 else inputs
 
 
+def _scorer(estimator: Any) -> str:
+    """The name of the method that gives its scores; empty where it has none."""
+    return next((scorer for scorer in _SCORERS if hasattr(estimator, scorer)), "")
+
+
 def _scores(model: Any, inputs: Any, dataset: Dataset) -> np.ndarray:
     """Log-probabilities or decision values (n, n_classes) of a fitted model."""
-    scorer = next(scorer for scorer in _SCORERS if hasattr(model, scorer))
+    scorer = _scorer(model)
     with np.errstate(divide="ignore"):  # log 0, which is dealt with below
         scores = as_array(getattr(model, scorer)(inputs)).astype(np.float64)
     if scorer == "predict_log_proba":

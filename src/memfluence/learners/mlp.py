@@ -13,7 +13,7 @@ from memfluence.errors import LearnerError
 from memfluence.learners.outcomes import NOTHING_KEPT, needs_scores, outcome_from
 from memfluence.learners.protocol import Representation
 from memfluence.learners.settings import is_integer, is_real, require
-from memfluence.records import Failure, Outcome, Trial
+from memfluence.records import GIVEN, Failure, Outcome, Trial
 
 if TYPE_CHECKING:  # torch is loaded when a model is trained, not before
     import torch
@@ -148,11 +148,28 @@ class MLP:
         training = self._captured[key]
         training.train(trials)
         finite = training.finite()
-        predicted = training.scores if needs_scores(record) else training.codes
-        of_train, of_test = predicted(training.train_inputs), predicted(training.test_inputs)  # (models, n, ...)
+        splits = (training.train_inputs, dataset.y_train), (training.test_inputs, dataset.y_test)
+        extras: dict[str, np.ndarray] = {}  # (models, n) each
+        if needs_scores(record):
+            of_train, of_test = (training.scores(inputs) for inputs, _ in splits)  # (models, n, n_classes) each
+        elif GIVEN in record:
+            found = [training.codes_and_margins(*split) for split in splits]
+            of_train, of_test = (codes for codes, _ in found)  # (models, n) each
+            extras = {"train_margin": found[0][1], "test_margin": found[1][1]}
+        else:
+            of_train, of_test = (training.codes(inputs) for inputs, _ in splits)
         seconds, name = (time.perf_counter() - started) / len(trials), device_name(device)
         return [
-            outcome_from(trial, dataset, of_train[k], of_test[k], record=record, seconds=seconds, device=name)
+            outcome_from(
+                trial,
+                dataset,
+                of_train[k],
+                of_test[k],
+                record=record,
+                extras={column: values[k] for column, values in extras.items()},
+                seconds=seconds,
+                device=name,
+            )
             if finite[k]
             else self._diverged(trial)
             for k, trial in enumerate(trials)

@@ -23,7 +23,7 @@ from memfluence.learners.outcomes import NOTHING_KEPT, needs_scores, one_by_one,
 from memfluence.learners.protocol import Checkpoints, Learner, Representation
 from memfluence.learners.recipes import LEARNER_PRESETS, Recipe, StepShape, named_recipe, override, step_shape
 from memfluence.learners.settings import is_integer, parse_options, parse_settings, require
-from memfluence.records import Failure, Outcome, PartWay, Trial
+from memfluence.records import GIVEN, Failure, Outcome, PartWay, Trial
 
 if TYPE_CHECKING:
     import torch
@@ -193,6 +193,7 @@ class Network:
         import torch
 
         from memfluence.learners.nets.device import device_name
+        from memfluence.learners.nets.margins import margins
         from memfluence.learners.nets.watch import Watch
 
         started, watch = time.perf_counter(), Watch(trial.number, *self._watched)
@@ -211,11 +212,15 @@ class Network:
             ) from error
         if not finite:
             raise FloatingPointError(self._diverged())
+        extras = {}
+        if GIVEN in record:
+            extras["train_margin"] = margins(train, dataset.y_train)
+            extras["test_margin"] = margins(test, dataset.y_test)
         if not needs_scores(record):  # codes are less to copy
             train, test = train.argmax(1), test.argmax(1)
         predicted = train.cpu().numpy(), test.cpu().numpy()
         seconds, name = watch.seconds_before + time.perf_counter() - started, device_name(device)
-        return outcome_from(trial, dataset, *predicted, record=record, seconds=seconds, device=name)
+        return outcome_from(trial, dataset, *predicted, record=record, extras=extras, seconds=seconds, device=name)
 
     def represent(self, dataset: Dataset, trial: Trial, *, device: str) -> Representation:
         """The inputs of the last linear layer of the trial's network, without augmentation."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from memfluence.datasets import Dataset
 from memfluence.errors import DatasetError, LearnerError
-from memfluence.records import EXTRA_COLUMNS, Failure, Outcome, Trial
+from memfluence.records import EXTRA_COLUMNS, GIVEN, Failure, Outcome, Trial
 
 NOTHING_KEPT = "the trial keeps no example, so there is nothing to train on; raise `keep`."
 _EXITED = (
@@ -77,6 +77,7 @@ def prediction_dtype(n_classes: int) -> np.dtype[Any]:
 
 
 def needs_scores(record: Collection[str]) -> bool:
+    """Whether somebody chose what comes from scores alone."""
     return bool({"margin", "logit", "test_margin"} & set(record))
 
 
@@ -99,7 +100,7 @@ def outcome_from(
     if "prediction" in record:
         dtype = prediction_dtype(dataset.n_classes)
         columns |= {"train_prediction": train.astype(dtype), "test_prediction": test.astype(dtype)}
-    if missing := [name for kind in record for name in EXTRA_COLUMNS[kind] if name not in columns]:
+    if missing := [name for kind in record for name in EXTRA_COLUMNS.get(kind, ()) if name not in columns]:
         raise LearnerError(
             f"this learner gives predicted classes alone, so {', '.join(missing)} cannot be recorded;"
             " return scores (logits or probabilities) or leave them out of `record`."
@@ -122,10 +123,10 @@ def score_extras(
     test_scores: np.ndarray,  # (n_test, n_classes)
     record: Collection[str],
 ) -> dict[str, np.ndarray]:
-    """The columns of `record` that come from scores."""
+    """The columns of `record` that come from scores; of what is `GIVEN`, margins."""
     extras: dict[str, np.ndarray] = {}
     for split, scores, labels in (("train", train_scores, dataset.y_train), ("test", test_scores, dataset.y_test)):
-        if "margin" in record or f"{split}_margin" in record:
+        if {"margin", f"{split}_margin", GIVEN} & set(record):
             extras[f"{split}_margin"] = _margin(scores, labels)
         if "logit" in record:
             extras[f"{split}_logit"] = _log_odds(scores, labels)

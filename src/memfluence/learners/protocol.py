@@ -38,9 +38,9 @@ class Learner(Protocol):
     ) -> Iterator[Outcome | Failure]:
         """Train each trial on its kept examples and yield its outcome as soon as it is known.
 
-        `record` names the optional outcomes to give as well ("prediction", "margin", "logit"). A trial that goes
-        wrong yields a `Failure`; raising ends the whole group. Nothing may be fitted on an example that the trial
-        leaves out.
+        `record` names the optional outcomes to give as well ("prediction", "margin", "logit"). Where nobody chose, it
+        holds "given": margins, if the learner has scores. A trial that goes wrong yields a `Failure`; raising ends the
+        whole group. Nothing may be fitted on an example that the trial leaves out.
         """
         ...
 

@@ -290,9 +290,10 @@ class Run:
         return findings.likely_mislabels(*of, said, keep, margins=held, memory=self.memory)
 
     def mislabels(self, keep: float | None = None) -> "pd.DataFrame":
-        """Likely mislabels first, one row per training example; with `record=("prediction",)` also a better label.
+        """Likely mislabels first, one row per training example; `believed` says of which the label is taken to be wrong.
 
-        With `record=("margin",)` they are ranked by how far held-out models reject the label, not by votes alone.
+        Ranked by how far held-out models reject the label where margins were recorded, otherwise by votes. With
+        `record=("prediction", "margin")` there is also a better label.
         """
         return Table.of_examples(self.find_mislabels(keep).columns(self.classes), self.ids).frame()
 

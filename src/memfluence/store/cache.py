@@ -11,6 +11,7 @@ holds about $MEMFLUENCE_CACHE_SIZE bytes (10 GiB; 0 for none) at most, and the l
 import os
 import re
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -121,30 +122,33 @@ def keep_unsent(run: Location, name: str, content: bytes) -> Path:
     return path
 
 
-def send_unsent(run: Location, info: RunInfo) -> None:
+def send_unsent(run: Location, info: RunInfo, say_record: Callable[[list[str]], None]) -> None:
     """Publish what is kept here of the run; raises, saying where it is, if the storage still does not answer.
 
-    What is damaged or of another run that was there stays where it is.
+    What is damaged or of another run that was there stays where it is. `say_record` is told the columns of each segment
+    before it is published.
     """
     kept = _kept(run, info)
     try:
-        for path, _ in kept:
+        for path, _, columns in kept:
+            say_record(columns)
             place_of(run).publish(run / "trials" / path.name, read_bytes(path).to_pybytes(), replace=True)
             path.unlink(missing_ok=True)
     except UnreachableError as error:
-        count = sum(trials for path, trials in kept if path.exists())
+        count = sum(trials for path, trials, _ in kept if path.exists())
         raise UnreachableError(
             f"{error} {count} trained trial(s) are kept in {_directory(run)} on this machine; run the same command here"
             " to send them."
         ) from error
 
 
-def _kept(run: Location, info: RunInfo) -> list[tuple[Path, int]]:
-    """The kept segments and how many trials each has."""
+def _kept(run: Location, info: RunInfo) -> list[tuple[Path, int, list[str]]]:
+    """The kept segments, how many trials each has, and its columns."""
     found = []
     for path in sorted(_directory(run).glob("[!.]*.parquet")):
         with suppress(DamagedSegmentError, FileNotFoundError):  # sent by another process just now
-            found.append((path, len(read_rows(path, info, ()))))
+            rows = read_rows(path, info)
+            found.append((path, len(rows), rows.table.column_names))
     return found
 
 

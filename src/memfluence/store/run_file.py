@@ -1,4 +1,7 @@
-"""`run.json`: what a run is. Written when the run is created; afterwards only its number of trials may grow."""
+"""`run.json`: what a run is. Written when the run is created; afterwards only its number of trials may grow.
+
+Where nobody said what to record, the first segment does, and the writer of it adds that: `record` and `columns`.
+"""
 
 import json
 import math
@@ -173,7 +176,7 @@ class RunInfo:
     group_size: int = 1
     repeats: int = 1
     record: tuple[str, ...] = ()  # optional outcomes: the keys of EXTRA_COLUMNS
-    columns: tuple[str, ...] = ()  # of the segments
+    columns: tuple[str, ...] = ()  # of the segments; none until the first one says what the learner gives
     versions: Mapping[str, str] = field(default_factory=dict)  # of libraries, when the run was made; see also segments
     format: int = FORMAT
     learner_text: str = ""  # for people: an estimator with its parameters, of which `learner` may have a digest alone
@@ -197,6 +200,16 @@ class RunInfo:
         """Whether the plan keeps whole groups of examples."""
         return "groups" in ((self.plan or {}).get("options") or {})
 
+    @property
+    def says_record(self) -> bool:
+        """Whether it is known what is recorded: somebody chose it, or there is a segment."""
+        return bool(self.columns)
+
+    def recording(self, extras: Collection[str]) -> "RunInfo":
+        """The same with segments that have these optional columns."""
+        record = recorded(extras)
+        return replace(self, record=record, columns=segment_columns(record))
+
     def with_names_of(self, other: "RunInfo") -> "RunInfo":
         """The same with the names of classes that the other has, if it calls them anything but their labels."""
         names = other.dataset["class_names"]
@@ -212,6 +225,12 @@ class RunInfo:
             "memfluence.plan": str(self.plan["digest"]) if self.plan else "",
             "memfluence.learner": digest(self.learner) if self.learner else "",
         }
+
+
+def recorded(columns: Collection[str]) -> tuple[str, ...]:
+    """The kinds of optional outcomes that have these columns, none of which is a part of another."""
+    found = {kind: set(names) for kind, names in EXTRA_COLUMNS.items() if set(names) <= set(columns)}
+    return tuple(sorted(kind for kind, names in found.items() if not any(names < other for other in found.values())))
 
 
 def segment_columns(record: Collection[str]) -> tuple[str, ...]:
@@ -352,7 +371,7 @@ def differences(stored: RunInfo, asked: RunInfo, up_to_date: UpToDate | None = N
             found.append(f"the learner ({texts[0]} there, {texts[1]} asked)")
             continue
         found += [f"the {title}'s {name} ({old} there, {new} asked)" for name, old, new in leaves]
-    if stored.record != asked.record:
+    if stored.says_record and asked.says_record and stored.record != asked.record:
         found.append(f"what is recorded ({list(stored.record)} there, {list(asked.record)} asked)")
     return found
 

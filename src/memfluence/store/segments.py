@@ -231,10 +231,11 @@ def versions_in(text: str) -> dict[str, str]:
     return {name: version for name, _, version in (one.partition(" ") for one in text.split(", ")) if name}
 
 
-def encode(
-    outcomes: Sequence[Outcome], identity: Mapping[str, str], versions: Mapping[str, str] | None = None
-) -> bytes:
-    """The bytes of a segment of `outcomes`, made with these libraries, marked with the identity of the run."""
+def encode(outcomes: Sequence[Outcome], info: RunInfo, versions: Mapping[str, str] | None = None) -> bytes:
+    """The bytes of a segment of `outcomes`, made with these libraries, marked with the identity of the run.
+
+    Margins that an outcome lacks are NaN: nobody asked for them, and the learner gave them for other trials.
+    """
     arrays: list[pa.Array] = []
     fields: list[pa.Field] = []
 
@@ -250,15 +251,16 @@ def encode(
     for name in BITS:
         stacked = np.stack([getattr(outcome, name) for outcome in outcomes])  # (rows, n) bool
         add(name, _binary(pack(stacked)), {"dtype": "bit", "length": str(stacked.shape[1])})
-    for name in sorted(outcomes[0].extras):
-        values = np.stack([outcome.extras[name] for outcome in outcomes])  # (rows, n)
+    for name in sorted({*outcomes[0].extras, *EXTRA_COLUMNS["margin"]}.intersection(info.columns)):
+        lacking = {name: np.full(_length(name, info), np.nan, np.float16)} if name in EXTRA_COLUMNS["margin"] else {}
+        values = np.stack([{**lacking, **outcome.extras}[name] for outcome in outcomes])  # (rows, n)
         little = values.astype(values.dtype.newbyteorder("<"), copy=False)
         add(name, _binary(little), {"dtype": values.dtype.name, "length": str(values.shape[1])})
     for name, numbers in _accuracies(outcomes).items():
         add(name, pa.array(numbers, pa.float64()))
     add_each("seconds", "host", "device", "process", "finished")
     add("versions", pa.array([versions_text(versions or {})] * len(outcomes), pa.string()))
-    return encode_table(pa.Table.from_arrays(arrays, schema=pa.schema(fields)), identity)
+    return encode_table(pa.Table.from_arrays(arrays, schema=pa.schema(fields)), info.identity)
 
 
 def encode_table(table: pa.Table, metadata: Mapping[str, str]) -> bytes:

@@ -11,6 +11,7 @@ import json
 import math
 import re
 import warnings
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from memfluence.errors import (
     checked_integer,
     needs_torch,
 )
-from memfluence.records import EXTRA_COLUMNS, canonical_json
+from memfluence.records import EXTRA_COLUMNS, GIVEN, canonical_json
 from memfluence.store import Location, RunInfo, TrialStore, locate, remember_data, segment_columns
 from memfluence.training.options import RunOptions, parse_shard
 
@@ -39,6 +40,7 @@ DEFAULT_KEEP = 0.7  # the paper's
 MOST_TRIALS = 10_000_000  # far beyond anyone's patience; a slip of the finger should not fill the memory
 _ACCURACIES = 5  # trials whose mean accuracies are looked at: one learner's differ little
 _FAILURES = 20  # trials that fail alike
+LARGEST_MARGINS = 2**28  # bytes of all margins of a run, which are recorded unless somebody chooses: 268 MB
 # Models fit little of what they keep below this accuracy, or with less than this share of what one class leaves wrong.
 _LEAST_KEPT, _LEAST_SHARE = 0.6, 0.25
 
@@ -65,9 +67,15 @@ class Campaign:
         store, options = self._store(), self.options
         pending, done = _pending(store, self.info.trials, self.shard, options.retry_failed)
         there, every = store.info, float(options.checkpoint_every)
+        record = there.record if there.says_record else usual_record(there)
+        if pending and not (there.says_record or record):
+            _note(
+                f"Margins, which are recorded where the learner gives scores, would take {margin_bytes(there):,} bytes,"
+                f" more than {LARGEST_MARGINS:,}, so they are not; `record=['margin']` records them all the same."
+            )
         # The whole path: a learner may change the directory.
         of = self.dataset, self.learner, self.design, store.path.absolute()
-        work = engines.Work(*of, there.identity, there.group_size, there.record, self.device, every)
+        work = engines.Work(*of, there.identity, there.group_size, record, self.device, every)
         listener, to_run = listener_of(options.progress), sum(len(group.wanted) for group in pending)
         listener.start(total=done + to_run, done=done)
         first = FirstTrials(self.dataset, to_run, listener.event, options.keep_going)
@@ -93,7 +101,7 @@ class Campaign:
         finally:
             listener.stop()
         _check_accounted(store, {trial for group in pending for trial in group.wanted})
-        return store
+        return TrialStore.open(store.path, there.identity)  # the first segment may have said what is recorded
 
     def _store(self) -> TrialStore:
         """The run's store, new or there already. What differs from it and does not matter to results is said."""
@@ -168,9 +176,7 @@ def prepare(options: RunOptions, *, known_by: int | None = None) -> Campaign:
     )
     if design.limit is not None and wanted is not None and wanted > design.limit:
         raise DesignError(f"The explicit design has {design.limit} masks. Got trials={wanted} instead.")
-    record = tuple(sorted({options.record} if isinstance(options.record, str) else set(options.record)))
-    if unknown := sorted(set(record) - set(EXTRA_COLUMNS)):
-        raise InputError(f"There is nothing called {unknown[0]!r} to record; choose from {', '.join(EXTRA_COLUMNS)}.")
+    record = _chosen_record(options.record)
     device = _checked_device(options.device, engine, options.gpus_per_worker)
     info = RunInfo(
         dataset={
@@ -187,13 +193,36 @@ def prepare(options: RunOptions, *, known_by: int | None = None) -> Campaign:
         trials=wanted or design.limit or DEFAULT_TRIALS,
         group_size=learner.group_size(data, device),
         repeats=design.repeats,
-        record=record,
-        columns=segment_columns(record),
+        record=record or (),
+        columns=() if record is None else segment_columns(record),
         versions=engines.installed_versions(),
         learner_text=str(getattr(learner, "text", "")),
     )
     out = _run_directory(options.out, data, learner)
     return Campaign(options, data, learner, design, info, out, engine, device, shard, groups)
+
+
+def _chosen_record(given: Collection[str] | None) -> tuple[str, ...] | None:
+    """What to record beside right and wrong; None where nobody chose."""
+    if given is None:
+        return None
+    chosen = {given} if isinstance(given, str) else set(given)
+    if chosen == {"none"}:
+        return ()
+    if unknown := sorted(chosen - set(EXTRA_COLUMNS)):
+        known = ", ".join([*EXTRA_COLUMNS, "none"])
+        raise InputError(f"There is nothing called {unknown[0]!r} to record; choose from {known}.")
+    return tuple(sorted(chosen))
+
+
+def margin_bytes(info: RunInfo) -> int:
+    """The bytes that the margins of all trials take, before compression."""
+    return 2 * (info.n_train + info.n_test) * info.trials
+
+
+def usual_record(info: RunInfo) -> tuple[str, ...]:
+    """What learners are asked to record where nobody chose."""
+    return (GIVEN,) if margin_bytes(info) <= LARGEST_MARGINS else ()
 
 
 class FirstTrials:

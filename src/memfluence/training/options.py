@@ -125,10 +125,12 @@ class TrialOptions:
         metavar="FILE.npy|NAME",
     )
     seed: int = option(0, "Root of all randomness.", text=int)
-    record: Collection[str] = option(
-        (),
-        "Beside correctness: prediction, margin, logit, test_margin (test examples alone), or several with commas.",
+    record: Collection[str] | None = option(
+        None,
+        "Beside correctness: prediction, margin, logit, test_margin (test examples alone), or several with commas;"
+        " none.",
         read=names,
+        shown="margin, if the learner gives scores and all of them take 268 MB at most",
     )
 
 

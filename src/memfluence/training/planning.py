@@ -17,7 +17,7 @@ from memfluence.learners import Resumable
 from memfluence.records import EXTRA_COLUMNS, Failure, PartWay
 from memfluence.store import RunInfo
 from memfluence.store.parquet import packed_width
-from memfluence.training.campaign import Campaign, prepare
+from memfluence.training.campaign import Campaign, prepare, usual_record
 from memfluence.training.options import PlanOptions, run_options, taking
 
 _BASE_BYTES = 120_000_000  # Python, NumPy, Arrow, and the blocks in which pairs are counted
@@ -35,7 +35,8 @@ def plan(options: PlanOptions) -> dict[str, Any]:
     workers = options.workers or 1
     info = campaign.info
     bits = 2 * packed_width(info.n_train) + packed_width(info.n_test)
-    extras = sum(_bytes(column, info) for column in {name for kind in info.record for name in EXTRA_COLUMNS[kind]})
+    record = info.record if info.says_record else ["margin"] * len(usual_record(info))  # if the learner gives scores
+    extras = sum(_bytes(column, info) for column in {name for kind in record for name in EXTRA_COLUMNS[kind]})
     seconds = _reckoned(campaign, options.pilot_seconds) if options.pilot else None
     hours = None if seconds is None else seconds * info.trials / 3600
     in_files = [x for x in (campaign.dataset.x_train, campaign.dataset.x_test) if isinstance(x, LazyImages)]
@@ -106,15 +107,14 @@ def _pilot(campaign: Campaign) -> float:
     spent: list[float] = []
     started = time.monotonic()
     limit = campaign.design.limit
+    record = campaign.info.record if campaign.info.says_record else usual_record(campaign.info)
     while len(spent) < 5 and (len(spent) < 1 or time.monotonic() - started < _PILOT_SECONDS):
         group = groups_of([len(spent) * size], size)[0]
         numbers = range(group.number * size, (group.number + 1) * size)
         batch = [campaign.design.trial(number if limit is None else number % limit) for number in numbers]
         before = time.monotonic()
         with one_thread():  # as engines do
-            for result in campaign.learner.train(
-                campaign.dataset, batch, record=campaign.info.record, device=campaign.device
-            ):
+            for result in campaign.learner.train(campaign.dataset, batch, record=record, device=campaign.device):
                 if isinstance(result, Failure):
                     raise LearnerError(f"The pilot failed at trial {result.trial}: {result.message}.")
         spent.append((time.monotonic() - before) / size)

@@ -19,6 +19,7 @@ import torch
 
 from memfluence.datasets import Dataset
 from memfluence.learners.nets.batched_mlp import batch_sizes, load_features, parts_of
+from memfluence.learners.nets.margins import margins
 from memfluence.records import Trial
 from memfluence.seeding import integer_seed
 
@@ -206,6 +207,14 @@ class CapturedTraining:
     def scores(self, inputs: torch.Tensor) -> np.ndarray:
         """Logits (models, n, n_classes) of all models, in the host's memory."""
         return np.concatenate([block.cpu().numpy() for block in self._predicted(inputs)], axis=1)
+
+    def codes_and_margins(self, inputs: torch.Tensor, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Predicted classes and margins (models, n) of all models; `labels` are the inputs' codes (n,)."""
+        codes, found = [], []
+        for start, block in zip(range(0, len(inputs), _ROWS_AT_ONCE), self._predicted(inputs)):
+            codes.append(block.argmax(2))
+            found.append(margins(block, labels[start : start + _ROWS_AT_ONCE]))
+        return torch.cat(codes, 1).cpu().numpy(), np.concatenate(found, axis=1)
 
     def codes(self, inputs: torch.Tensor) -> np.ndarray:
         """Predicted classes (models, n) of all models."""

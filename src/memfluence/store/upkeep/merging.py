@@ -59,7 +59,7 @@ class _Part:
     def info(self, store: TrialStore) -> RunInfo:
         """The run file of the part; refused if the run did not record what is asked for."""
         info = replace(store.info, trials=min(store.info.trials, self.end))
-        if self.record is None:
+        if self.record is None or not info.says_record:
             return info
         if lacking := set(segment_columns(self.record)) & _EXTRAS - set(info.columns):
             there = ", ".join(info.record) or "right and wrong alone"
@@ -107,9 +107,12 @@ def merge(
     target = TrialStore.open(out) if is_run(locate(out)) else None
     given = [TrialStore.open(run) for run in runs]
     infos = [part.info(store) for store in given]
-    for store, info in zip(given, infos):
-        _check_same(target or given[0], infos[0] if target is None else target.info, store, info)
-    trials = max(info.trials for info in infos)
+    known = [] if target is None else [(target, target.info)]
+    known += zip(given, infos)
+    like, info = next((one for one in known if one[1].says_record), known[0])
+    for one in known:
+        _check_same(like, info, *one)
+    trials = max(one.trials for one in infos)
     there = {} if target is None else _records(target, -1, _Part())[0]
     counts, differing, given_rows = dict(there), set(), 0
     for position, store in enumerate(given):
@@ -125,8 +128,7 @@ def merge(
                     )
                 differing.add(trial)
             counts[trial] = min(before, its)
-    if target is None or trials > target.info.trials:
-        like, info = (given[0], infos[0]) if target is None else (target, target.info)
+    if target is None or trials > target.info.trials or not target.info.says_record:
         target = _created(out, like, replace(info, trials=trials))
     wanted: dict[tuple[int, str], list[int]] = {}
     for trial, its in counts.items():
