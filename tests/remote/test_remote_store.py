@@ -211,6 +211,30 @@ def test_a_process_that_stores_while_nothing_answers(storage: Storage, world: Sm
     assert [note.partition(" ")[0] for note in notes] == ["Failed", "The"]  # each said once
 
 
+def test_the_first_segment_says_what_is_recorded_after_an_outage(
+    storage: Storage, world: SmallWorld, cache: Path
+) -> None:
+    """It was kept here, and whoever sends it, this process or a later one, says what its columns are."""
+    extras = {f"{split}_margin": np.ones(n, np.float16) for split, n in (("train", 21), ("test", 13))}
+    outcome = dataclasses.replace(world.outcome(0), extras=extras)
+    info = dataclasses.replace(world.info, columns=())
+    for name in ("same", "later"):
+        where = f"s3://bucket/unsaid-{name}"
+        store = TrialStore.create(where, info, world.y_train, world.y_test)
+        places.place_of(store.path)._patience = 0.0  # type: ignore[attr-defined]
+        with storage.proxy.failing(E503=1.0), pytest.raises(UnreachableError):
+            store.write([outcome])
+        store.keep([outcome])
+        assert TrialStore.open(where).info.columns == ()
+        if name == "same":
+            store.send_kept()
+            assert store.info.record == ("margin",)
+        else:
+            TrialStore.create(where, info, world.y_train, world.y_test).clean()
+        assert TrialStore.open(where).info.record == ("margin",)
+        assert TrialStore.open(where).read_extra("train_margin")[1].tolist() == [[1.0] * 21]
+
+
 def test_what_is_kept_of_another_run_stays(storage: Storage, world: SmallWorld, cache: Path) -> None:
     """The run was deleted and made anew with another learner; its kept segments are none of the new one's."""
     store = world.create("s3://bucket/anew")

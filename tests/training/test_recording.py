@@ -17,7 +17,7 @@ from sklearn.svm import SVC
 import memfluence as mf
 from engines.commands import DATA, in_this_process
 from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError
-from memfluence.store import TrialStore
+from memfluence.store import TrialStore, run_file
 from memfluence.training import campaign
 from memfluence.training.options import PlanOptions
 from small_world import SmallWorld
@@ -204,6 +204,16 @@ def test_what_not_all_of_the_first_segment_have_is_not_recorded(tmp_path: Path, 
         world.info, dataset=store.info.dataset, trials=100
     )
     assert store.scan().numbers.tolist() == [0, 1, 2]
+
+
+def test_what_is_recorded_is_said_again_if_another_process_began_the_run_anew(
+    tmp_path: Path, world: SmallWorld
+) -> None:
+    store = begun(tmp_path / "run", world)
+    store.info = run_file.say_record(store.path, store.info, ["train_margin", "test_margin"])
+    assert begun(tmp_path / "run", world).info.record == (), "there is no segment yet"
+    store.write([with_margins(world, 0)])
+    assert begun(tmp_path / "run", world).info.record == ("margin",)
 
 
 def test_a_choice_still_counts_where_there_is_no_segment(tmp_path: Path, world: SmallWorld) -> None:

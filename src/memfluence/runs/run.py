@@ -290,7 +290,7 @@ class Run:
         return findings.likely_mislabels(*of, said, keep, margins=held, memory=self.memory)
 
     def mislabels(self, keep: float | None = None) -> "pd.DataFrame":
-        """Likely mislabels first, one row per training example; `believed` says of which the label is taken to be wrong.
+        """Likely mislabels first, one row per training example; `believed` says which are taken to be wrong.
 
         Ranked by how far held-out models reject the label where margins were recorded, otherwise by votes. With
         `record=("prediction", "margin")` there is also a better label.

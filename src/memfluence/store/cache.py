@@ -11,7 +11,6 @@ holds about $MEMFLUENCE_CACHE_SIZE bytes (10 GiB; 0 for none) at most, and the l
 import os
 import re
 import uuid
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from memfluence.errors import InputError, MemfluenceError, StoreError, Unreachab
 from memfluence.records import digest
 from memfluence.store.parquet import content_digest, read_bytes
 from memfluence.store.places import Location, place_of, write_whole
-from memfluence.store.run_file import RunInfo
+from memfluence.store.run_file import RunInfo, say_record
 from memfluence.store.segments import DamagedSegmentError, read_rows
 
 _SIZE = 10 * 2**30
@@ -122,16 +121,15 @@ def keep_unsent(run: Location, name: str, content: bytes) -> Path:
     return path
 
 
-def send_unsent(run: Location, info: RunInfo, say_record: Callable[[list[str]], None]) -> None:
+def send_unsent(run: Location, info: RunInfo) -> RunInfo:
     """Publish what is kept here of the run; raises, saying where it is, if the storage still does not answer.
 
-    What is damaged or of another run that was there stays where it is. `say_record` is told the columns of each segment
-    before it is published.
+    What is damaged or of another run that was there stays where it is. The first segment of all says what is recorded.
     """
     kept = _kept(run, info)
     try:
         for path, _, columns in kept:
-            say_record(columns)
+            info = say_record(run, info, columns)
             place_of(run).publish(run / "trials" / path.name, read_bytes(path).to_pybytes(), replace=True)
             path.unlink(missing_ok=True)
     except UnreachableError as error:
@@ -140,6 +138,7 @@ def send_unsent(run: Location, info: RunInfo, say_record: Callable[[list[str]], 
             f"{error} {count} trained trial(s) are kept in {_directory(run)} on this machine; run the same command here"
             " to send them."
         ) from error
+    return info
 
 
 def _kept(run: Location, info: RunInfo) -> list[tuple[Path, int, list[str]]]:

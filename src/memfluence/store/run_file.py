@@ -331,6 +331,24 @@ def check_is_still_ours(directory: Location, info: RunInfo, written: Location) -
     if there.identity != info.identity:
         place_of(directory).remove(written)
         raise another_run(directory)
+    if not there.says_record:  # another process began the run anew, since it saw no segment yet
+        write_run_file(directory, replace(there, record=info.record, columns=info.columns), replace_existing=True)
+
+
+def say_record(directory: Location, info: RunInfo, extras: Collection[str]) -> RunInfo:
+    """Say in run.json that segments have these optional columns, unless it says what they have; the run from then on.
+
+    Writers that do this at once find the same, since they train the same learner.
+    """
+    if info.says_record:
+        return info
+    there = read_run_file(directory)
+    if there.identity != info.identity:
+        raise another_run(directory)
+    if not there.says_record:
+        there = there.recording(extras)
+        write_run_file(directory, there, replace_existing=True)
+    return there
 
 
 def another_run(directory: Location) -> RunMismatchError:

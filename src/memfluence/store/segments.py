@@ -231,6 +231,19 @@ def versions_in(text: str) -> dict[str, str]:
     return {name: version for name, _, version in (one.partition(" ") for one in text.split(", ")) if name}
 
 
+def extras_of(outcomes: Sequence[Outcome]) -> set[str]:
+    """The optional columns that every one of these outcomes has."""
+    return set.intersection(*(set(outcome.extras) for outcome in outcomes))
+
+
+def segment_of(
+    outcomes: Sequence[Outcome], info: RunInfo, versions: Mapping[str, str] | None = None
+) -> tuple[str, bytes]:
+    """The name and the bytes of a segment of these outcomes, with the optional columns that the run records."""
+    content = encode(outcomes, info if info.says_record else info.recording(extras_of(outcomes)), versions)
+    return segment_name([outcome.trial for outcome in outcomes], content), content
+
+
 def encode(outcomes: Sequence[Outcome], info: RunInfo, versions: Mapping[str, str] | None = None) -> bytes:
     """The bytes of a segment of `outcomes`, made with these libraries, marked with the identity of the run.
 

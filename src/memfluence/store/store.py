@@ -16,7 +16,7 @@ import json
 import time
 import uuid
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -42,6 +42,7 @@ from memfluence.store.run_file import (
     differences,
     plain_json,
     read_run_file,
+    say_record,
     write_run_file,
 )
 from memfluence.store.segments import Damage, DamagedSegmentError, Rows
@@ -110,7 +111,8 @@ class TrialStore:
             complete = replace(info, dataset={**info.dataset, "examples": name})
             if not write_run_file(directory, complete, replace_existing=False) and may_change:
                 there = cls.open(directory)
-                if differences(there.info, complete) or there.info.group_size != complete.group_size:
+                changed = (there.info.group_size, there.info.columns) != (complete.group_size, complete.columns)
+                if changed or differences(there.info, complete):
                     there.forget_failures()
                     write_run_file(directory, complete, replace_existing=True)
         store = cls.open(directory)
@@ -126,9 +128,8 @@ class TrialStore:
             )
         if not place.is_file(store.examples.path):  # its name is that of its content: what was lost is the same again
             write_examples(directory, y_train, y_test, train_ids, test_ids, groups)
-        known = store.info.with_names_of(info)
-        if not known.says_record:
-            known = replace(known, record=info.record, columns=info.columns)
+        says = store.info if store.info.says_record else info
+        known = replace(store.info.with_names_of(info), record=says.record, columns=says.columns)
         known = replace(known, trials=max(info.trials, known.trials))
         if known != store.info:
             store.info = known
@@ -151,46 +152,23 @@ class TrialStore:
     ) -> Location:
         """Publish one segment, of trials that were made with these `versions` of libraries.
 
-        Storage elsewhere that does not answer is tried for so many seconds (a minute). The first segment of a run that
-        nobody told what to record says it: what all of its outcomes have.
+        Storage elsewhere that does not answer is tried for so many seconds (a minute).
         """
-        self._say_record(_in_all(outcomes))
-        name, content = self._segment_of(outcomes, versions, self.info)
+        self.info = say_record(self.path, self.info, segments.extras_of(outcomes))
+        name, content = segments.segment_of(outcomes, self.info, versions)
         path = self.segment_path(name)
         self._place.publish(path, content, replace=True, patience=patience)
         check_is_still_ours(self.path, self.info, path)
         return path
 
-    def _say_record(self, extras: Collection[str]) -> None:
-        """Say in run.json which optional columns segments have, unless it says so already.
-
-        Writers that do this at once find the same, since they train the same learner.
-        """
-        if self.info.says_record:
-            return
-        there = read_run_file(self.path)
-        if there.identity != self.info.identity:
-            raise another_run(self.path)
-        if not there.says_record:
-            there = there.recording(extras)
-            write_run_file(self.path, there, replace_existing=True)
-        self.info = there
-
-    def _segment_of(
-        self, outcomes: Sequence[Outcome], versions: Mapping[str, str] | None, info: RunInfo
-    ) -> tuple[str, bytes]:
-        content = segments.encode(outcomes, info, versions)
-        return segments.segment_name([outcome.trial for outcome in outcomes], content), content
-
     def keep(self, outcomes: Sequence[Outcome], versions: Mapping[str, str] | None = None) -> Path:
         """Write one segment to this machine's disk, because the storage of the run does not answer."""
-        info = self.info if self.info.says_record else self.info.recording(_in_all(outcomes))
-        return keep_unsent(self.path, *self._segment_of(outcomes, versions, info))
+        return keep_unsent(self.path, *segments.segment_of(outcomes, self.info, versions))
 
     def send_kept(self) -> None:
         """Publish what was kept on this machine; raises, saying where it is, if the storage still does not answer."""
         if not isinstance(self.path, Path):
-            send_unsent(self.path, self.info, self._say_record)
+            self.info = send_unsent(self.path, self.info)
 
     def clean(self) -> None:
         """Delete half-written files of processes that are gone, and send what they could not send."""
@@ -468,8 +446,3 @@ class TrialStore:
         """Files of a part of the run, in the order of their names."""
         names = self._place.names(self.path / part)
         return [self.path / part / name for name in names if name.endswith(suffix) and not name.startswith(".")]
-
-
-def _in_all(outcomes: Sequence[Outcome]) -> set[str]:
-    """The optional columns that every one of these outcomes has."""
-    return set.intersection(*(set(outcome.extras) for outcome in outcomes))
