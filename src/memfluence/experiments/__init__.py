@@ -34,7 +34,7 @@ EXPERIMENTS = {  # in the order of the paper: name and what `memfluence experime
     "consistency": "Do halves and runs agree (Fig. 7).",
     "thresholds": "Thresholds that halves agree on.",
     "last-layer": "Retrain the last layer alone (Fig. 8).",
-    "loo": "Is it what leaving one out says (Sec. 4).",
+    "loo": "Leaving one out beside random subsets (Sec. 4).",
     "long-tail": "The theory itself, on synthetic data.",
 }
 HELP = {  # parameters that several experiments have

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-HEADING = "Do two halves of the trials agree? (Fig. 7)"
+HEADING = "Two halves of the trials (Fig. 7)"
 
 KINDS = ("memorization", "same_class", "any_class")
 LOW = 0.1  # where the paper sees influence become unreliable, and reads off the average difference as well

@@ -47,7 +47,7 @@ from memfluence.store import is_run, unpack, write_whole
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-HEADING = "Is it what leaving one out says? (Sec. 4)"
+HEADING = "Leaving one out beside random subsets (Sec. 4)"
 
 BOOTSTRAP = 1000
 PLAN_FILE = "plan.json"

@@ -42,7 +42,7 @@ from memfluence.wording import approximate
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-HEADING = "How low can the threshold be? (Sec. 2)"
+HEADING = "The lowest threshold at which halves agree (Sec. 2)"
 
 FEWEST = 20  # selected by each half
 MEMORIZED, PAPER = 0.25, 0.15  # the paper's significant level of memorization, and its threshold on influence

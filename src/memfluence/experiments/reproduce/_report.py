@@ -38,7 +38,7 @@ from memfluence.paper import INFLUENCE, MEMORIZED, Reported
 from memfluence.store import write_whole
 
 MOST_BYTES = 150_000  # of a figure
-ANOTHER_NETWORK = "Does another network agree? (Fig. 7)"  # the second section of the experiment consistency
+ANOTHER_NETWORK = "Another network (Fig. 7)"  # the second section of the experiment consistency
 
 
 def write_report(subject: Subject, parts: Parts, path: Path) -> dict[str, Any]:
