@@ -81,10 +81,10 @@ class Row:
         others = "".join(card.as_html() for card in self.others)
         more = f'<div style="padding-top:.5em">and {self.more} more</div>' if self.more else ""
         return (
-            '<div style="display:flex;gap:1em;padding:.8em 0;border-top:1px solid rgba(128,128,128,.35)">'
+            '<div style="display:flex;gap:.8em;padding:.8em 0;border-top:1px solid rgba(128,128,128,.35)">'
             f'<div style="flex:none">{self.first.as_html()}</div>'
             f'<div style="flex:none;max-width:7em;padding-top:.5em">{self.then}{" →" * bool(others)}</div>'
-            f'<div style="display:flex;flex-wrap:wrap;gap:1em">{others}{more}</div></div>'
+            f'<div style="display:flex;flex-wrap:wrap;gap:.8em">{others}{more}</div></div>'
         )
 
 
@@ -102,7 +102,7 @@ class Shown:
     def _repr_html_(self) -> str:
         rows = "".join(row.as_html() for row in self.rows)
         notes = "".join(f'<div style="opacity:.75">{escape(note)}</div>' for note in self.notes)
-        return f'<div style="line-height:1.35;font-size:.92em"><div>{escape(self.heading)}</div>{rows}{notes}</div>'
+        return f'<div style="line-height:1.35;font-size:.88em"><div>{escape(self.heading)}</div>{rows}{notes}</div>'
 
 
 def show(run: "Run", chosen: Any, index: Any, split: Split, keep: float | None) -> Shown:
