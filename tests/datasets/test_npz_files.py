@@ -170,7 +170,7 @@ def test_faults_of_the_content(tmp_path):
     fails(write(tmp_path / "b.npz", x_test=npy(np.zeros((3, 4, 5), np.uint8))), r"\(4, 4\) but a test input \(4, 5\)")
     fails(write(tmp_path / "c.npz", y_test=npy(np.zeros(2, int))), "test has 3 inputs but 2 labels")
     fails(write(tmp_path / "d.npz", y_train=npy(np.zeros(6, int))), "all training labels are 0")
-    fails(write(tmp_path / "e.npz", y_train=npy(np.linspace(0, 1, 6))), "must be all integers or all strings")
+    fails(write(tmp_path / "e.npz", y_train=npy(np.array([b"a"] * 6))), "must be all integers or all strings")
     fails(write(tmp_path / "f.npz", x_test=npy(np.zeros((0, 4, 4))), y_test=npy([])), "the test split is empty")
 
 

@@ -1,4 +1,4 @@
-"""`csv:FILE`: a table with a column of labels; one file that is split, or one file for each split."""
+"""`csv:FILE`: a table with a column of labels or numbers; one file that is split, or one file for each split."""
 
 import re
 import warnings
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from memfluence.datasets.dataset import Dataset, from_arrays
+from memfluence.datasets.dataset import WEIGHT, Dataset, from_arrays
 from memfluence.datasets.folder import require_file, subject
 from memfluence.errors import DatasetError, nearest
 
@@ -24,19 +24,24 @@ def load_csv(
     text: str | None = None,  # the column of texts, where the inputs are texts
     columns: str | None = None,  # the columns of inputs, joined by commas, where they are not all others
     id: str | None = None,  # a column of ids; not an input
+    weight: str | None = None,  # a column of weights of training examples; not an input
+    task: str | None = None,  # "classes" or "numbers"; left out, labels that are no whole numbers are numbers
     seed: int = 0,  # of the split by a fraction
     missing: str = "refuse",  # or "keep": inputs may be missing
     sep: str = ",",  # what stands between two cells: one character, or "tab"
     quote: str = '"',  # what stands around a cell that holds a separator or a line break
     header: bool = True,  # False: the first line is a row, and columns are called 0, 1, 2, ...
 ) -> Dataset:
-    """Inputs are a DataFrame of all columns but `label` and `id` (or of `columns`), or a list of `text`.
+    """Inputs are a DataFrame of all columns but `label`, `id` and `weight` (or of `columns`), or a list of `text`.
 
     `test` is a file with the same columns, found from the folder of `path`, or the fraction of the rows of `path` that
     become test examples: rows drawn by `seed`, each split in the order of the file. Ids are the column `id`, or the
     rows as pandas counts them: 575 is `pandas.read_csv(path).iloc[575]`. With `missing="keep"` cells of inputs may be
-    empty.
+    empty. A label column of numbers that are not all whole is a regression, and any column of numbers with
+    `task="numbers"`.
     """
+    if task not in (None, "classes", "numbers"):
+        raise DatasetError(f"{name}: the option 'task' must be 'classes' or 'numbers'; got {task!r:.80}.")
     if missing not in ("refuse", "keep"):
         raise DatasetError(f"{name}: the option 'missing' must be 'refuse' or 'keep'; got {missing!r:.80}.")
     if text is not None and columns is not None:
@@ -48,10 +53,10 @@ def load_csv(
     fraction = _fraction(test)
     if fraction is None:
         tables.append(_read(path.parent / Path(test).expanduser(), name, as_written, layout))
-    inputs = wanted or [column for column in tables[0].columns if column not in (label, id)]
+    inputs = wanted or [column for column in tables[0].columns if column not in (label, id, weight)]
     if label in inputs or not inputs:
         raise DatasetError(f"{name}: the labels {label!r} cannot be the input, too; name other columns.")
-    used = [label, *([id] if id is not None else []), *inputs]
+    used = [label, *(column for column in (id, weight) if column is not None), *inputs]
     for table, file in zip(tables, ("the table", test)):
         _check(table, used, inputs if missing == "keep" and text is None else [], name, file, header)
     if fraction is not None:
@@ -65,10 +70,36 @@ def load_csv(
     x: list[Any] = [
         table[text].tolist() if text is not None else table[inputs].reset_index(drop=True) for table in tables
     ]
-    train, test_labels = _as_written([table[label].tolist() for table in tables])
+    written = [table[label].tolist() for table in tables]
+    numbers = None if task == "classes" else _as_numbers(written, asked=task == "numbers", name=name)
+    train, test_labels = _as_written(written) if numbers is None else numbers
+    weights = None if weight is None else _as_numbers([tables[0][weight].tolist()], asked=True, name=name)
     return from_arrays(
-        x[0], train, x[1], test_labels, name=name, train_ids=ids[0], test_ids=ids[1], missing=missing == "keep"
+        x[0],
+        train,
+        x[1],
+        test_labels,
+        name=name,
+        train_ids=ids[0],
+        test_ids=ids[1],
+        missing=missing == "keep",
+        task="classes" if numbers is None else "numbers",
+        attributes=None if weights is None else {f"train_{WEIGHT}": weights[0]},
     )
+
+
+def _as_numbers(splits: list[list[Any]], *, asked: bool, name: str) -> list[np.ndarray] | None:
+    """Cells as numbers; None where they are not, or are all whole: then they are classes, unless numbers are asked."""
+    try:
+        found = [np.array([float(cell) for cell in cells]) for cells in splits]
+    except ValueError:
+        if asked:
+            raise DatasetError(f"{name}: a column of numbers holds a cell that is none.") from None
+        return None
+    are_numbers = asked or (
+        all(np.isfinite(part).all() for part in found) and any((part != np.round(part)).any() for part in found)
+    )
+    return found if are_numbers else None
 
 
 def _as_written(splits: list[list[str]]) -> list[Any]:

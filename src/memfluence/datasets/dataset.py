@@ -1,4 +1,6 @@
-"""`Dataset`: two splits of examples, their labels, and a fingerprint of the content that ties a run to its data.
+"""`Dataset`: two splits of examples, their targets, and a fingerprint of the content that ties a run to its data.
+
+Targets are classes, or what else a learner is to give: numbers, several labels, sequences of labels (`Dataset.task`).
 
 Inputs are anything with a length whose rows can be taken: arrays, DataFrames, sparse matrices, lists. The fingerprint
 is equal for equal values, whatever file or container they came from. Text is the same in a list, an array or a pandas
@@ -17,17 +19,23 @@ from typing import Any, Literal
 import numpy as np
 
 from memfluence.datasets.labels import (
+    TASKS,
+    Task,
+    checked_targets,
     encoded,
     first_repeated,
     flat_labels,
     ids_of_one_kind,
     index_of,
     is_missing,
+    task_of,
 )
 from memfluence.errors import DatasetError
 
 _NOT_FINITE = "a NaN, an infinity or a missing value; drop or fill such values"
 _BYTES_AT_ONCE = 1 << 24  # bounds the copies made while hashing and checking
+WEIGHT = "sample_weight"  # of each training example: the attribute train_sample_weight
+_NO_CLASS = "all"  # the one class of examples whose targets are no classes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -53,6 +61,10 @@ class Dataset:
     attributes: Mapping[str, np.ndarray] = field(default_factory=dict)
     has_missing: bool = False  # some inputs are NaN or None, on purpose: for learners that fill them in by themselves
     notes: tuple[str, ...] = ()  # what the user should be told once (a class that train lacks)
+    # What is to be predicted, where that is no class: every example is then of one class, so that "the same class"
+    # restricts nothing. Numbers (n,) or (n, L), 0 and 1 (n, L), or lists (n,); None where there are no targets at all.
+    task: Task = "classes"
+    targets: tuple[np.ndarray, np.ndarray] | None = None
 
     @property
     def n_train(self) -> int:
@@ -67,8 +79,15 @@ class Dataset:
         return len(self.classes)
 
     def labels(self, split: Literal["train", "test"]) -> np.ndarray:
-        """Labels as the user wrote them (integers or strings), one per example."""
+        """Labels as the user wrote them (integers or strings), or other targets, one per example."""
+        if self.targets is not None:
+            return self.targets[split == "test"]
         return np.asarray(np.asarray(self.classes)[self.y_train if split == "train" else self.y_test])
+
+    @property
+    def sample_weight(self) -> np.ndarray | None:
+        """The weight of each training example, for learners that take it."""
+        return self.attributes.get(f"train_{WEIGHT}")
 
     def take_train(self, rows: np.ndarray) -> Any:
         """The training inputs at `rows` (positions), in the type they came in."""
@@ -89,10 +108,15 @@ class Dataset:
         parts = (self.x_train, self.x_test, self.y_train, self.y_test)
         for part in (*parts, list(self.classes), [float(bound) for bound in self.value_range or ()]):
             _add(hasher, part)
+        if self.task != "classes":
+            _add(hasher, [self.task, *(self.targets or ())])
+        if self.sample_weight is not None:
+            _add(hasher, [WEIGHT, np.asarray(self.sample_weight, np.float64)])
         return hasher.hexdigest()
 
     def __repr__(self) -> str:
-        return f"Dataset({self.name!r}: {self.n_train} train, {self.n_test} test, {self.n_classes} classes)"
+        what = f"{self.n_classes} classes" if self.task == "classes" else f"task {self.task}"
+        return f"Dataset({self.name!r}: {self.n_train} train, {self.n_test} test, {what})"
 
 
 def from_arrays(
@@ -108,6 +132,7 @@ def from_arrays(
     test_ids: Sequence[Any] | None = None,
     attributes: Mapping[str, np.ndarray] | None = None,
     missing: bool = False,
+    task: Task | None = None,
 ) -> Dataset:
     """A checked `Dataset`; every fault of the data is one `DatasetError` that says what and where.
 
@@ -116,14 +141,28 @@ def from_arrays(
     0..C-1, the label itself. Images in uint8, (n, h, w) or with one more axis, get the value range (0, 255) unless
     another is given. Examples are known by `train_ids` and `test_ids`; without them by the index of a DataFrame or
     Series, which must be the same for inputs and labels; without one by position.
+
+    `task` is what the labels are for; left out, it follows from their form (`task_of`). "numbers": a regression, floats
+    (n,) or (n, L); "labels": several an example, 0 and 1 (n, L); "sequences": a list of labels for each example; "any":
+    none at all (None), for a learner with an outcome of its own. The attribute "train_sample_weight" has a weight for
+    each training example, which learners are given that take it.
     """
     given, ids = {"train": (x_train, y_train), "test": (x_test, y_test)}, {"train": train_ids, "test": test_ids}
-    train_labels, test_labels = flat_labels(y_train, "train", name), flat_labels(y_test, "test", name)
+    task = task or task_of(y_train, y_test)
+    if task not in TASKS or (task != "any" and (y_train is None or y_test is None)):
+        raise DatasetError(
+            f"{name}: the task must be one of {', '.join(TASKS)}, and all but 'any' need labels of both splits; got the"
+            f" task {task!r:.40}."
+        )
+    labels: list[Any] = [
+        None if task == "any" else flat_labels(y, *of) if task == "classes" else checked_targets(y, task, *of)
+        for y, *of in ((y_train, "train", name), (y_test, "test", name))
+    ]
     x_train, x_test = _inputs(x_train, f"{name}: train"), _inputs(x_test, f"{name}: test")
-    for split, inputs, n_labels in (("train", x_train, len(train_labels)), ("test", x_test, len(test_labels))):
-        if _length(inputs) != n_labels:
+    for split, inputs, there in (("train", x_train, labels[0]), ("test", x_test, labels[1])):
+        if there is not None and _length(inputs) != len(there):
             raise DatasetError(
-                f"{name}: {split} has {_length(inputs)} inputs but {n_labels} labels; give one label for each input."
+                f"{name}: {split} has {_length(inputs)} inputs but {len(there)} labels; give one label for each input."
             )
         index = index_of(*given[split], f"{name}: {split}")
         ids[split] = index if ids[split] is None else ids[split]
@@ -139,9 +178,19 @@ def from_arrays(
             known_as = "" if (own := ids[split]) is None else f" (id {own[row]!r:.60})"
             raise DatasetError(f"{name}: {split} example {row}{known_as} holds {what} first{way_out}.")
 
-    y_train, y_test, classes = encoded(train_labels, test_labels, class_names, name)
+    targets: Any = None
+    if task == "classes":
+        y_train, y_test, classes = encoded(labels[0], labels[1], class_names, name)
+    else:
+        y_train, y_test = (np.zeros(_length(inputs), np.int64) for inputs in (x_train, x_test))
+        classes, targets = (_NO_CLASS,), None if task == "any" else tuple(labels)
+        if targets and targets[0].shape[1:] != targets[1].shape[1:]:
+            raise DatasetError(
+                f"{name}: train has targets of the shape {targets[0].shape} and test of {targets[1].shape}; they must"
+                " have the same columns."
+            )
     in_train = np.unique(y_train)
-    if len(in_train) < 2:
+    if task == "classes" and len(in_train) < 2:
         raise DatasetError(
             f"{name}: all training labels are {classes[int(in_train[0])]!r}; a classifier needs at least two classes."
         )
@@ -191,7 +240,23 @@ def from_arrays(
         attributes=dict(attributes or {}),
         has_missing=has_missing,
         notes=tuple(notes),
+        task=task,
+        targets=targets,
     )
+
+
+def as_numbers(data: Dataset) -> Dataset:
+    """The same data for a regression: labels that are whole numbers are targets like others."""
+    if data.task in ("numbers", "any"):
+        return data
+    found = data.labels("train"), data.labels("test")
+    if any(labels.dtype.kind not in "biuf" for labels in found):
+        first = found[0].tolist()[0]
+        raise DatasetError(f"{data.name}: a regressor needs numbers, and a label is {first!r:.60}; give a classifier.")
+    targets = found[0].astype(np.float64), found[1].astype(np.float64)
+    y_train, y_test = (np.zeros(len(labels), np.int64) for labels in found)
+    own: dict[str, Any] = {"classes": (_NO_CLASS,), "class_names": (_NO_CLASS,), "y_train": y_train, "y_test": y_test}
+    return replace(data, **own, task="numbers", targets=targets, notes=())
 
 
 def with_class_names(data: Dataset, names: Sequence[str] | str | Path) -> Dataset:

@@ -1,6 +1,7 @@
-"""Labels and ids of examples as users give them.
+"""Labels, other targets and ids of examples as users give them.
 
-Labels, in lists, arrays or pandas' types, become one flat array, and codes into classes.
+Labels, in lists, arrays or pandas' types, become one flat array, and codes into classes. Targets that are no classes
+stay what they are: numbers, several labels an example, or sequences of labels; `task_of` tells them apart.
 
 Ids are what the user's own data call the examples, so that a row of a table can be found there again. Of a DataFrame or
 Series they are its index, of a CSV the rows as pandas counts them or a column, of a folder its paths. Where data call
@@ -10,13 +11,76 @@ else an index holds (dates, several levels) is text, as Python prints it.
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from memfluence.errors import DatasetError
 
 _INTEGER_LIMIT = 2**63
+Task = Literal["classes", "numbers", "labels", "sequences", "any"]
+TASKS: tuple[Task, ...] = get_args(Task)
+
+
+def task_of(train: Any, test: Any) -> Task:
+    """The task that the targets of both splits are for, by their form.
+
+    Floats that are not whole are "numbers", in one column or several; an array of 0 and 1 with several columns is
+    "labels", unless each row has a single 1; lists of labels are "sequences"; None is "any". All else is "classes".
+    """
+    if train is None and test is None:
+        return "any"
+    both = [_as_they_are(given) for given in (train, test)]
+    kinds = {array.dtype.kind for array in both}
+    if all(array.ndim == 2 and array.shape[1] > 1 for array in both):
+        if kinds <= set("biuf") and all(((array == 0) | (array == 1)).all() for array in both):
+            return "classes" if all((array.sum(axis=1) == 1).all() for array in both) else "labels"
+        if isinstance(train, list | tuple):
+            return "sequences"
+        return "numbers" if kinds == {"f"} else "classes"
+    if all(array.ndim == 1 and len(array) and all(map(_is_sequence, array.tolist())) for array in both):
+        return "sequences"
+    are_finite = kinds <= set("biuf") and all(np.isfinite(array).all() for array in both)
+    return "numbers" if are_finite and any((array != np.round(array)).any() for array in both) else "classes"
+
+
+def checked_targets(given: Any, task: Task, split: str, name: str) -> np.ndarray:
+    """One split's targets of a task other than classes: (n,) or (n, L) float64, (n, L) int64, or (n,) lists."""
+    array, n = _as_they_are(given), len(given)
+    if task == "sequences":
+        found = np.empty(n, object)
+        for row, one in enumerate(given.tolist() if hasattr(given, "tolist") else given):
+            if not _is_sequence(one) or not len(one):
+                raise DatasetError(f"{name}: {split} target {row} must be a list of labels; got {one!r:.60}.")
+            found[row] = one.tolist() if hasattr(one, "tolist") else list(one)
+        return found
+    array = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 and task == "numbers" else array
+    fits = array.ndim == 2 if task == "labels" else array.ndim in (1, 2)
+    if not fits or array.dtype.kind not in "biuf" or not n:
+        what = "an array (n, L) of 0 and 1" if task == "labels" else "numbers, one for each example"
+        raise DatasetError(f"{name}: {split} targets must be {what}; got {array.dtype} of the shape {array.shape}.")
+    good = (array == 0) | (array == 1) if task == "labels" else np.isfinite(array)
+    if not good.all():
+        row = int(np.argmin(good.reshape(n, -1).all(axis=1)))
+        lacks = "is not all 0 and 1" if task == "labels" else "is missing (NaN) or infinite; drop that example"
+        raise DatasetError(f"{name}: {split} target {row} {lacks}.")
+    return array.astype(np.int64 if task == "labels" else np.float64)
+
+
+def _as_they_are(given: Any) -> np.ndarray:
+    """Targets as an array; lists of different lengths are its entries, and objects that are all numbers are floats."""
+    try:
+        array = np.asarray(given)
+    except ValueError:
+        array = np.empty(len(given), object)
+        array[:] = list(given)
+    if array.dtype == object and {*map(type, array.ravel().tolist())} <= {bool, int, float}:
+        return array.astype(np.float64)
+    return array
+
+
+def _is_sequence(one: Any) -> bool:
+    return isinstance(one, list | tuple) or (isinstance(one, np.ndarray) and one.ndim == 1)
 
 
 def flat_labels(labels: Any, split: str, name: str) -> np.ndarray:
