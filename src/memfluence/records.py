@@ -25,6 +25,7 @@ EXTRA_COLUMNS: dict[str, tuple[str, ...]] = {
     "margin": ("train_margin", "test_margin"),
     "logit": ("train_logit", "test_logit"),
     "test_margin": ("test_margin",),  # a sixth of the size where there are five training examples to one of test
+    "score": ("train_score", "test_score"),  # an outcome of the learner's own, in place of right and wrong
 }
 GIVEN = "given"  # in a learner's `record` where nobody chose: margins, if it gives scores
 
@@ -112,7 +113,10 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """Everything that one trained model got right. `extras` holds the optional columns of `EXTRA_COLUMNS`."""
+    """Everything that one trained model got right. `extras` holds the optional columns of `EXTRA_COLUMNS`.
+
+    Where the learner has an outcome of its own (`train_score`, `test_score`) nothing is right or wrong: all bits are 0.
+    """
 
     trial: int
     kind: int
@@ -125,6 +129,23 @@ class Outcome:
     device: str = ""
     process: int = -1  # its number on the host
     finished: float = float("nan")  # seconds since 1970
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether the learner gives a score of its own for each example."""
+        return "train_score" in self.extras
+
+    @property
+    def means(self) -> tuple[float, float, float]:
+        """The mean outcome on kept, left-out and test examples: shares right, or mean scores; NaN of an empty set."""
+        on_train, on_test = self.train_correct, self.test_correct
+        if self.has_scores:
+            on_train, on_test = (self.extras[f"{split}_score"].astype(np.float64) for split in ("train", "test"))
+        kept, left_out, test = (
+            float(one.mean()) if len(one) else float("nan")
+            for one in (on_train[self.mask], on_train[~self.mask], on_test)
+        )
+        return kept, left_out, test
 
 
 @dataclass(frozen=True)

@@ -178,7 +178,9 @@ class Two(nn.Module):
             torch.zeros(40, 3), "got an object of type Tensor; to return predictions, take .* 'inputs'", id="logits"
         ),
         pytest.param((zeros(torch.zeros(40)), 1), "type tuple; to return predictions, take .* 'inputs'", id="a pair"),
-        pytest.param(None, r"must return a function predict\(x\); got an object of type NoneType", id="nothing"),
+        pytest.param(
+            None, r"must return a function predict\(x\) or score\(x, y\); got an object of type NoneType", id="nothing"
+        ),
     ],
 )
 def test_unusable_returns_fail_the_trial_with_a_sentence(model: Any, message: str) -> None:

@@ -15,7 +15,7 @@ from sklearn.decomposition import PCA
 from sklearn.ensemble import BaggingClassifier, RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LinearRegression, LogisticRegression, SGDClassifier
+from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
@@ -218,12 +218,6 @@ def test_one_against_one_decisions_are_refused() -> None:
     )
     assert isinstance(found[0], Failure)
     assert "decision_function_shape='ovr'" in found[0].message
-
-
-@pytest.mark.parametrize("estimator", [LinearRegression(), make_pipeline(StandardScaler(), LinearRegression())])
-def test_regressors_are_refused(estimator: Any) -> None:
-    with pytest.raises(LearnerError, match=r"is a regressor; .* give a classifier"):
-        EstimatorLearner(estimator)
 
 
 def test_convergence_warnings_come_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -141,7 +141,10 @@ class Fitted:
 def test_a_model_instead_of_its_predict_is_explained() -> None:
     found = results(FunctionLearner(lambda x, y, seed: Fitted()), clouds(), random_trials([28]), record=())
     assert isinstance(found[0], Failure)
-    assert "must return a function predict(x); got an object of type Fitted; return its method" in found[0].message
+    assert (
+        "must return a function predict(x) or score(x, y); got an object of type Fitted; return its method"
+        in found[0].message
+    )
 
 
 def test_margins_need_scores() -> None:

@@ -102,7 +102,8 @@ def test_parameters_of_an_estimator() -> None:
         (int, {}, "its type is type"),
         (None, {}, "NoneType"),
         (StandardScaler(), {}, "its type is StandardScaler"),
-        (LinearRegression(), {}, "LinearRegression is a regressor"),
+        (LinearRegression(), {"outcome": "cubed"}, "'outcome' of LinearRegression must be one of absolute"),
+        (KNeighborsClassifier(), {"outcome": "squared"}, "must be one of share .*exact"),
         (lambda x: x, {}, r"called as train\(x, y, seed\)"),
         (nearest_scores, {"k": "3"}, "a function, which takes no settings; got k"),
         (Meant(), {"k": "3"}, "takes no settings"),
@@ -164,7 +165,6 @@ def test_a_file_may_import_its_neighbours(write: Any) -> None:
         ("x = 1\n", "train", "no attribute 'train'. What could be a learner in it: none"),
         ("x = 1\n", "x", "mine.py:x is none of them .its type is int"),
         ("def train(x, y): pass\n", "train", r"called as train\(x, y, seed\), which train\(x, y\) does not allow"),
-        ("from sklearn.linear_model import Ridge\nr = Ridge()\n", "r", "Ridge is a regressor"),
         ("\0", "train", "mine.py"),
     ],
 )

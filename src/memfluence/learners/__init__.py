@@ -13,7 +13,7 @@ from memfluence.learners.protocol import (
     Representing,
     Resumable,
 )
-from memfluence.learners.resolve import described, represent, resolve, up_to_date
+from memfluence.learners.resolve import data_for, described, represent, resolve, up_to_date
 
 __all__ = [
     "MLP",
@@ -24,6 +24,7 @@ __all__ = [
     "Representation",
     "Representing",
     "Resumable",
+    "data_for",
     "described",
     "represent",
     "resolve",

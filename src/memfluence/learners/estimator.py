@@ -1,6 +1,7 @@
-"""`EstimatorLearner`: any scikit-learn classifier or pipeline as a learner."""
+"""`EstimatorLearner`: any scikit-learn classifier, regressor or pipeline as a learner."""
 
 import copy
+import inspect
 import sys
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -9,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from memfluence.datasets import Dataset
+from memfluence.datasets import Dataset, Task
 from memfluence.errors import LearnerError
 from memfluence.learners.identity import identity
 from memfluence.learners.outcomes import (
     LOWEST_LOG_PROBABILITY,
+    SCORES,
+    HowToScore,
     UnusableReturnError,
     as_array,
     class_codes,
@@ -23,6 +26,8 @@ from memfluence.learners.outcomes import (
     outcome_from,
     private_copy,
     score_extras,
+    scored,
+    scores_of,
     spread_columns,
 )
 from memfluence.records import GIVEN, Failure, Outcome, Trial
@@ -32,7 +37,7 @@ _SCORERS = ("predict_log_proba", "predict_proba", "decision_function")  # the fi
 
 @dataclass(frozen=True)
 class EstimatorLearner:
-    """Fits a fresh clone of a scikit-learn classifier or pipeline on each trial's kept examples.
+    """Fits a fresh clone of a scikit-learn classifier, regressor or pipeline on each trial's kept examples.
 
     Inputs come in the type of the dataset's (tables, sparse matrices, lists of strings); arrays of more than two
     dimensions, such as images, are flattened to one row per example. Labels come as they were written.
@@ -44,18 +49,39 @@ class EstimatorLearner:
     `decision_function`, whichever there is first (log-odds of a decision function are those of its softmax); a class
     that is missing from the subset stands far below the others. An exception fails its trial alone.
 
+    Where targets are numbers, several labels or sequences, the outcome is a score of each example, higher is better, by
+    `outcome`: "absolute" (minus the absolute error, the default) or "squared" for numbers; the "share" that is right
+    (the default) or "exact" (1 if all is) for labels and sequences; or a function of (targets, predicted) that gives
+    (n,) scores. The weights of the data (`train_sample_weight`) are passed to `fit` where that takes `sample_weight`.
+
     A run goes on with the same class and parameters alone. A class of your own counts by its compiled code; all that
     `FunctionLearner` says about code and values holds for it and for parameters.
     """
 
     estimator: Any
     covered: str | None = None  # a module whose source is part of the identity already
+    outcome: HowToScore = None
 
     def __post_init__(self) -> None:
-        if _is_regressor(self.estimator):
+        known = {name: said for task in self.tasks for name, said in SCORES.get(task, {}).items()}
+        if isinstance(self.outcome, str) and self.outcome not in known:
+            choices = ", ".join(f"{name} ({said})" for name, said in known.items())
             raise LearnerError(
-                f"{self.name} is a regressor; memorization compares predicted classes, so give a classifier."
+                f"the setting 'outcome' of {self.name} must be one of {choices}, or a function of (targets, predicted);"
+                f" got {self.outcome!r:.60}."
             )
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """What it can be trained for, by what scikit-learn says it is."""
+        if _is_kind("regressor", self.estimator):
+            return ("numbers",)
+        own: tuple[Task, ...] = ("classes", "labels", "sequences")
+        return own if _is_kind("classifier", self.estimator) else (*own, "numbers")
+
+    @property
+    def takes_weights(self) -> bool:
+        return bool(_weight_parameter(self.estimator))
 
     @property
     def name(self) -> str:
@@ -76,7 +102,10 @@ class EstimatorLearner:
         states = _random_states(estimator)
         if states:
             estimator.set_params(**dict.fromkeys(states, 0))
-        return {"name": self.name, "kind": "estimator", **identity("estimator", estimator, self.covered)}
+        found = {"name": self.name, "kind": "estimator", **identity("estimator", estimator, self.covered)}
+        if callable(self.outcome):
+            return identity("outcome", self.outcome, self.covered) | found
+        return found if self.outcome is None else {**found, "outcome": self.outcome}
 
     def group_size(self, dataset: Dataset, device: str) -> int:
         return 1
@@ -102,13 +131,20 @@ class EstimatorLearner:
         if states := _random_states(model):
             seeds = np.random.default_rng(trial.seed).integers(2**31, size=len(states))
             model.set_params(**dict(zip(states, seeds.tolist())))
+        weights, weighted = dataset.sample_weight, _weight_parameter(model)
+        options = {weighted: np.asarray(weights)[trial.kept]} if weighted and weights is not None else {}
         try:
-            model.fit(_as_table(dataset.take_train(trial.kept)), labels[trial.kept])
+            model.fit(_as_table(dataset.take_train(trial.kept)), labels[trial.kept], **options)
         except ValueError as error:
             if "could not convert string to float" not in str(error) or not hasattr(dataset.x_train, "columns"):
                 raise
             raise ValueError(f"{error} (give {_texts_of(dataset.x_train)})") from error
         splits = [_as_table(private_copy(inputs)) for inputs in (dataset.x_train, dataset.x_test)]
+        if dataset.task != "classes":
+            train = scores_of(dataset, self.outcome, "train", model.predict(splits[0]))
+            test = scores_of(dataset, self.outcome, "test", model.predict(splits[1]))
+            seconds = time.perf_counter() - started
+            return scored(trial, dataset, train, test, record=record, seconds=seconds, device="cpu")
         codes = [class_codes(as_array(model.predict(inputs)), dataset) for inputs in splits]
         extras = {}
         try:
@@ -138,12 +174,25 @@ def _random_states(estimator: Any) -> list[str]:
     return sorted(name for name in names if name == "random_state" or name.endswith("__random_state"))
 
 
-def _is_regressor(estimator: Any) -> bool:
+def _is_kind(kind: str, estimator: Any) -> bool:
+    """Whether an estimator is a "classifier" or a "regressor", as far as it says."""
     if not hasattr(estimator, "__sklearn_tags__"):
-        return getattr(estimator, "_estimator_type", None) == "regressor"
-    from sklearn.base import is_regressor
+        return getattr(estimator, "_estimator_type", None) == kind
+    from sklearn import base
 
-    return bool(is_regressor(estimator))
+    return bool(getattr(base, f"is_{kind}")(estimator))
+
+
+def _weight_parameter(estimator: Any) -> str:
+    """The name by which `fit` takes weights of examples, in a pipeline for its last step; empty where it does not."""
+    if steps := getattr(estimator, "steps", None):
+        name, last = steps[-1]
+        inner = _weight_parameter(last)
+        return inner and f"{name}__{inner}"
+    try:
+        return "sample_weight" if "sample_weight" in inspect.signature(estimator.fit).parameters else ""
+    except (TypeError, ValueError):
+        return ""
 
 
 def _vectorizer(estimator: Any) -> str | None:

@@ -1,4 +1,7 @@
-"""`FunctionLearner`: any training code, as a function `train(x, y, seed) -> predict`, with `device` in torch."""
+"""`FunctionLearner`: any training code, as a function `train(x, y, seed)`, with `device` in torch.
+
+It returns `predict(x)`, or `score(x, y)`: an outcome of its own.
+"""
 
 import importlib.util
 import inspect
@@ -10,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memfluence.datasets import Dataset
+from memfluence.datasets import Dataset, Task
 from memfluence.errors import LearnerError, needs_torch
 from memfluence.learners.identity import called, identity
 from memfluence.learners.outcomes import (
@@ -21,6 +24,8 @@ from memfluence.learners.outcomes import (
     one_by_one,
     outcome_from,
     private_copy,
+    scored,
+    scores_of,
     spread_columns,
 )
 from memfluence.records import Failure, Outcome, Trial
@@ -28,7 +33,12 @@ from memfluence.records import Failure, Outcome, Trial
 if TYPE_CHECKING:
     from memfluence.learners.nets.device import DeviceData
 
-_EXTRAS = ("device", "inputs", "n_classes")  # what a function may ask for by name, beside x, y and seed
+_EXTRAS = (
+    "device",
+    "inputs",
+    "n_classes",
+    "sample_weight",
+)  # what a function may ask for by name, beside x, y and seed
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,12 @@ class FunctionLearner:
 
     Margins and log-odds can only be recorded from scores. An exception fails its trial alone.
 
+    A function that has an outcome of its own returns `score(x, y)` instead, which is told from `predict(x)` by its two
+    required parameters. It is called with all training and with all test examples and returns one real number for each,
+    (n,), higher is better: minus a loss, an IoU, a reward, a log-likelihood. Targets are then whatever the data have:
+    classes, numbers, several labels, sequences, or none (`y` is None). `predict(x)` for targets that are no classes
+    returns predictions like them, and the outcome is minus the absolute error, or the share of labels that are right.
+
     A function may ask for more by parameters with these names and without defaults:
 
     - `device`: "cpu", "cuda" or "cuda:N". The function then lives in torch: `x` is a tensor on that device (uint8 stays
@@ -53,6 +69,7 @@ class FunctionLearner:
       is asked in eval mode on the device where it lies, or a function `predict(x)`. Both are given blocks of the inputs
       as `x` came, not as the function may have scaled it, and return logits (n, C), probabilities, or codes (n,).
     - `n_classes`: C, also where the subset lacks a class.
+    - `sample_weight`: the weights of the examples in `x`, as the data say them; None where they have none.
     - `inputs`: the pair (all training inputs, all test inputs). The function then returns the pair of their predictions
       itself. They are there to be predicted: to fit anything on them would leak the examples that are left out.
 
@@ -80,8 +97,8 @@ class FunctionLearner:
         except TypeError:
             raise LearnerError(
                 f"a learner function is called as train(x, y, seed), which {self.name}{signature} does not allow;"
-                " parameters named device, n_classes and inputs may follow. (A factory of torch modules needs a recipe:"
-                " net.py:make@fast.)"
+                " parameters named device, n_classes, inputs and sample_weight may follow. (A factory of torch modules"
+                " needs a recipe: net.py:make@fast.)"
             ) from None
 
     def _asked_for(self) -> list[str]:
@@ -98,6 +115,14 @@ class FunctionLearner:
     @property
     def name(self) -> str:
         return called(self.function, "function")
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        return ("classes", "numbers", "labels", "sequences", "any")
+
+    @property
+    def takes_weights(self) -> bool:
+        return "sample_weight" in self._asked_for()
 
     def describe(self) -> dict[str, Any]:
         return {"name": self.name, "kind": "function", **identity("function", self.function, self.covered)}
@@ -133,7 +158,10 @@ class FunctionLearner:
     def _outcome(self, dataset: Dataset, data: "DeviceData | None", trial: Trial, record: Collection[str]) -> Outcome:
         started = time.perf_counter()
         with data.trial(trial.seed) if data else nullcontext():
-            train, test = self._predictions(dataset, data, trial)
+            train, test, are_scores = self._predictions(dataset, data, trial)
+        if are_scores:
+            seconds, device = time.perf_counter() - started, data.device_name if data else "cpu"
+            return scored(trial, dataset, train, test, record=record, seconds=seconds, device=device)
         if train.ndim != test.ndim:
             raise UnusableReturnError(
                 "predict returned labels for one split and scores for the other; return one kind."
@@ -144,30 +172,53 @@ class FunctionLearner:
         seconds, device = time.perf_counter() - started, data.device_name if data else "cpu"
         return outcome_from(trial, dataset, train, test, record=record, seconds=seconds, device=device)
 
-    def _predictions(self, dataset: Dataset, data: "DeviceData | None", trial: Trial) -> list[np.ndarray]:
-        """Class codes (n,) or raw scores (n, columns) of both splits."""
+    def _predictions(
+        self, dataset: Dataset, data: "DeviceData | None", trial: Trial
+    ) -> tuple[np.ndarray, np.ndarray, bool]:
+        """Of both splits class codes (n,) or scores of classes (n, columns), and False; or scores of examples (n,)."""
         splits = (data.train, data.test) if data else (dataset.x_train, dataset.x_test)
+        given: Sequence[Any] = (None, None)
+        if data:
+            given = data.targets
+        elif dataset.task != "any":
+            given = dataset.labels("train"), dataset.labels("test")
         if data:
             x, y = data.kept(trial.kept)
         else:
-            x, y = dataset.take_train(trial.kept), dataset.labels("train")[trial.kept]
+            x, y = dataset.take_train(trial.kept), None if given[0] is None else given[0][trial.kept]
         asked = self._asked_for()
+        weights = None if dataset.sample_weight is None else np.asarray(dataset.sample_weight)[trial.kept]
         extras: dict[str, Any] = {"n_classes": dataset.n_classes, "device": data and data.device}
+        extras["sample_weight"] = weights
         if "inputs" in asked:
             extras["inputs"] = tuple(private_copy(inputs) for inputs in splits)
         returned: Any = self.function(x, y, trial.seed, **{name: extras[name] for name in asked})
         del x, y  # on a device their room may be needed
         found: Sequence[Any]
+        has_own = "inputs" not in asked and _takes_targets(returned)
+        if dataset.task == "any" and not has_own:
+            raise LearnerError(
+                f"{dataset.name} has no labels, so {self.name} must return a function score(x, y) that gives one number"
+                " for each example; its y is None."
+            )
         if "inputs" in asked:
             found = self._pair(returned)
         elif not callable(returned):
             raise UnusableReturnError(self._no_model(returned))
         elif data:
-            found = [data.predicted(returned, inputs) for inputs in splits]
+            found = [
+                data.predicted(returned, *((inputs, y) if has_own else (inputs,))) for inputs, y in zip(splits, given)
+            ]
+        elif has_own:
+            found = [returned(private_copy(inputs), private_copy(y)) for inputs, y in zip(splits, given)]
         else:
             found = [returned(private_copy(inputs)) for inputs in splits]
-        sizes = (("train", dataset.n_train), ("test", dataset.n_test))
-        return [_checked(as_array(one), n, dataset, split, trial) for one, (split, n) in zip(found, sizes)]
+        if has_own:
+            return found[0], found[1], True
+        if dataset.task != "classes":
+            return scores_of(dataset, None, "train", found[0]), scores_of(dataset, None, "test", found[1]), True
+        of_train = _checked(as_array(found[0]), dataset.n_train, dataset, "train", trial)
+        return of_train, _checked(as_array(found[1]), dataset.n_test, dataset, "test", trial), False
 
     def _pair(self, returned: Any) -> Sequence[Any]:
         if isinstance(returned, tuple | list) and len(returned) == 2:
@@ -182,7 +233,17 @@ class FunctionLearner:
         if isinstance(returned, tuple) or hasattr(returned, "shape"):
             hint = "; to return predictions, take the parameter 'inputs', which are what is to be predicted"
         kind = type(returned).__name__
-        return f"{self.name} must return a function predict(x); got an object of type {kind}{hint}."
+        return f"{self.name} must return a function predict(x) or score(x, y); got an object of type {kind}{hint}."
+
+
+def _takes_targets(returned: Any) -> bool:
+    """Whether what was returned is score(x, y): a function, or a torch module, of two required parameters."""
+    try:
+        parameters = inspect.signature(getattr(returned, "forward", returned)).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(one.kind in positional and one.default is inspect.Parameter.empty for one in parameters) == 2
 
 
 def _checked(returned: np.ndarray, n: int, dataset: Dataset, split: str, trial: Trial) -> np.ndarray:

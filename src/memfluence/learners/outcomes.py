@@ -1,4 +1,8 @@
-"""Outcomes of trials from scores or predicted classes, the same way for every learner; and the loop over trials.
+"""Outcomes of trials from what models predict, the same way for every learner; and the loop over trials.
+
+Where classes are predicted the outcome is right or wrong, perhaps with scores of the classes. Of other targets it is
+one real number for each example, higher is better: what `SCORES` makes of targets and predictions, or a function does,
+or what the learner gives itself.
 
 Arrays that other people's models return are checked first and turned into class codes, or into scores with one column
 per class.
@@ -8,13 +12,15 @@ import traceback
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from memfluence.datasets import Dataset
 from memfluence.errors import DatasetError, LearnerError
 from memfluence.records import EXTRA_COLUMNS, GIVEN, Failure, Outcome, Trial
+
+GIVEN = "given"
 
 NOTHING_KEPT = "the trial keeps no example, so there is nothing to train on; raise `keep`."
 _EXITED = (
@@ -24,6 +30,15 @@ _EXITED = (
 # Stands for log 0: the smallest probability that float32 holds in full precision. A forest in which no tree votes for a
 # class says 'less than I can tell', and -inf would turn every mean of log-odds into -inf.
 LOWEST_LOG_PROBABILITY = float(np.log(np.finfo(np.float32).tiny))
+
+
+# Task -> the ways to score predictions, the default first.
+SCORES: dict[str, dict[str, str]] = {
+    "numbers": {"absolute": "minus the absolute error", "squared": "minus the squared error"},
+    "labels": {"share": "the share of an example's labels that are right", "exact": "1 if all of them are"},
+    "sequences": {"share": "the share of a sequence's positions that are right", "exact": "1 if all of them are"},
+}
+HowToScore = str | Callable[[Any, Any], Any] | None  # a name, or a function of (targets, predicted); None: the default
 
 
 class UnusableReturnError(Exception):
@@ -158,6 +173,70 @@ def _log_odds(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 def _as_half(values: np.ndarray) -> np.ndarray:
     limit = float(np.finfo(np.float16).max)
     return np.asarray(np.clip(values, -limit, limit), dtype=np.float16)
+
+
+def scored(
+    trial: Trial, dataset: Dataset, train: Any, test: Any, *, record: Collection[str], seconds: float, device: str
+) -> Outcome:
+    """The outcome of one trial whose learner gives a score of its own for each example, (n_train,) and (n_test,)."""
+    if asked := sorted(set(record) - {"score", GIVEN}):
+        raise LearnerError(
+            f"this learner gives a score of its own for each example, so {', '.join(asked)} cannot be recorded; leave"
+            " out `record`."
+        )
+    columns = {}
+    for split, values, n in (("train", train, dataset.n_train), ("test", test, dataset.n_test)):
+        array = as_array(values)
+        if array.shape != (n,) or array.dtype.kind not in "fiub":
+            raise UnusableReturnError(
+                f"the scores of the {n} {split} examples must be numbers of the shape ({n},), one for each; got"
+                f" {array.dtype} of the shape {array.shape}."
+            )
+        with np.errstate(over="ignore"):
+            columns[f"{split}_score"] = array.astype(np.float32)
+        if not (finite := np.isfinite(columns[f"{split}_score"])).all():
+            raise UnusableReturnError(
+                f"the score of {split} example {int(finite.argmin())} is NaN or infinite; scores must be numbers."
+            )
+    wrong = np.zeros(dataset.n_train, bool), np.zeros(dataset.n_test, bool)
+    return Outcome(trial.number, trial.kind, trial.mask, *wrong, extras=columns, seconds=seconds, device=device)
+
+
+def scores_of(dataset: Dataset, how: HowToScore, split: Literal["train", "test"], predicted: Any) -> np.ndarray:
+    """One score (n,) for each example of a split, from what was predicted for it."""
+    targets = dataset.labels(split)
+    if callable(how):
+        return as_array(how(targets, predicted))
+    if dataset.task == "sequences":
+        return _of_sequences(targets, predicted, how == "exact", split)
+    found = as_array(predicted.toarray() if hasattr(predicted, "toarray") else predicted)
+    found = found[:, 0] if targets.ndim == 1 and found.ndim == 2 and found.shape[1] == 1 else found
+    if found.shape != targets.shape or found.dtype.kind not in "biuf":
+        raise UnusableReturnError(
+            f"predict returned {found.dtype} of the shape {found.shape} for the {split} targets of the shape"
+            f" {targets.shape}; it must return as many numbers."
+        )
+    if dataset.task == "labels":
+        right = np.asarray(found == targets)  # (n, L)
+        return np.asarray(right.all(axis=1) if how == "exact" else right.mean(axis=1))
+    error = np.abs(found - targets)
+    error = error * error if how == "squared" else error
+    return np.asarray(-error.reshape(len(error), -1).mean(axis=1))
+
+
+def _of_sequences(targets: np.ndarray, predicted: Any, exact: bool, split: str) -> np.ndarray:
+    found, scores = list(predicted), np.empty(len(targets))
+    if len(found) != len(targets):
+        raise UnusableReturnError(
+            f"predict returned {len(found)} sequences for the {len(targets)} {split} examples; it must return one each."
+        )
+    for row, (target, labels) in enumerate(zip(targets, found)):
+        if len(labels) != len(target):
+            raise UnusableReturnError(
+                f"predict returned {len(labels)} labels for {split} example {row}, whose sequence has {len(target)}."
+            )
+        scores[row] = np.mean([one == other for one, other in zip(target, labels)])
+    return scores == 1 if exact else scores
 
 
 def one_by_one(trials: Sequence[Trial], outcome_of: Callable[[Trial], Outcome]) -> Iterator[Outcome | Failure]:

@@ -21,7 +21,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from memfluence.datasets import Dataset
+import numpy as np
+
+from memfluence.datasets import Dataset, Task, as_numbers
 from memfluence.errors import LearnerError, MemfluenceWarning, needs_torch, shortened
 from memfluence.learners.estimator import EstimatorLearner
 from memfluence.learners.factory import ModuleFactory
@@ -39,8 +41,9 @@ BUILTIN: dict[str, str] = {
 }
 
 _EXPECTED = (
-    "a scikit-learn classifier (an object or class with fit and predict), a function train(x, y, seed) -> predict,"
-    " a factory of torch modules with a recipe (net.py:Net@fast), or a memfluence Learner"
+    "a scikit-learn classifier or regressor (an object or class with fit and predict), a function train(x, y, seed)"
+    " that returns predict(x) or score(x, y), a factory of torch modules with a recipe (net.py:Net@fast), or a"
+    " memfluence Learner"
 )
 
 
@@ -51,7 +54,8 @@ def resolve(learner: Any = "mlp", settings: Mapping[str, Any] | None = None) -> 
     """The learner that a user means.
 
     `learner` is a built-in name ("mlp"), "module:attribute" or "file.py:attribute", or an object: a `Learner`, a
-    scikit-learn classifier (or its class), or a function `train(x, y, seed) -> predict`. "file.py:Net@fast" is what
+    scikit-learn classifier or regressor (or its class), or a function `train(x, y, seed)` that returns `predict(x)` or
+    an outcome of its own, `score(x, y)`. "file.py:Net@fast" is what
     `Net` makes, a torch module, trained by the recipe `fast`: see `network`. `settings` override settings of a built-in
     learner or recipe, options of an architecture, or parameters of an estimator; text is read by the setting's type.
 
@@ -118,6 +122,14 @@ class SourcedLearner:
     def text(self) -> str:
         return str(getattr(self.learner, "text", ""))
 
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        return tasks_of(self.learner)
+
+    @property
+    def takes_weights(self) -> bool:
+        return bool(getattr(self.learner, "takes_weights", False))
+
     def describe(self) -> dict[str, Any]:
         origin = {"name": self.name, "attribute": self.attribute, "source_sha256": self.sha256}
         return self.learner.describe() | origin
@@ -181,7 +193,10 @@ def _from_object(found: Any, settings: Mapping[str, Any], origin: str, covered: 
     if isinstance(found, Learner):
         return _with_settings(found, settings, origin)
     if _is_estimator(found):
-        return EstimatorLearner(_with_parameters(found, settings, origin), covered)
+        own = dict(settings)
+        has_one = hasattr(found, "get_params") and "outcome" in found.get_params()
+        how = None if has_one else own.pop("outcome", None)
+        return EstimatorLearner(_with_parameters(found, own, origin), covered, how)
     if isinstance(found, type) and callable(getattr(found, "forward", None)):
         raise LearnerError(
             f"{origin} is a torch module, which needs a recipe: file.py:{found.__name__}@fast, or"
@@ -316,6 +331,31 @@ def _what_failed(error: BaseException, where: str) -> str:
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == where]
     line = f", line {lines[-1]}" if lines else ""
     return f"{where}{line} raised {type(error).__name__}: {error} while it was loaded; run it with python to see more."
+
+
+def tasks_of(learner: Learner) -> tuple[Task, ...]:
+    """What a learner can be trained for; classes, unless it says more."""
+    found: tuple[Task, ...] = getattr(learner, "tasks", ("classes",))
+    return found
+
+
+def data_for(learner: Learner, data: Dataset) -> Dataset:
+    """The data as the learner takes them: for a regressor, whole numbers are targets too. Refuses what it cannot do."""
+    tasks = tasks_of(learner)
+    if data.task in tasks:
+        return data
+    if "numbers" in tasks and data.task in ("classes", "labels"):
+        return as_numbers(data)
+    own = "a function train(x, y, seed) that returns score(x, y)"
+    if data.task == "numbers":
+        of_csv = ", or add task=classes to the dataset's name" * data.name.startswith("csv:")
+        raise LearnerError(
+            f"{data.name}: this looks like a regression (a label is {np.ravel(data.labels('train'))[0]:g}), and"
+            f" {learner.name} predicts classes: give a regressor (such as RandomForestRegressor), or {own}{of_csv}."
+        )
+    what = {"labels": "several labels an example", "sequences": "sequences of labels", "any": "no labels"}
+    ways = own if data.task == "any" else f"a scikit-learn classifier that takes them, or {own}"
+    raise LearnerError(f"{data.name} has {what.get(data.task, 'classes')}, and {learner.name} takes none: give {ways}.")
 
 
 def up_to_date(learner: Learner) -> Callable[[Mapping[str, Any]], Mapping[str, Any]]:

@@ -4,7 +4,7 @@ Imported only when a torch learner trains.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -114,7 +114,10 @@ def refuse_missing(dataset: Dataset) -> None:
 
 
 class DeviceData:
-    """Both splits and the training labels' codes as tensors on a device, put there once for all trials of a run."""
+    """Both splits and their targets as tensors on a device, put there once for all trials of a run.
+
+    `targets` are codes of classes, numbers in float32, several labels as integers, or None where there are none.
+    """
 
     def __init__(self, dataset: Dataset, device: str, learner: str) -> None:
         chosen = torch_device(device)
@@ -124,12 +127,20 @@ class DeviceData:
         with self._enough_memory():
             self.train = _tensor(dataset.x_train, dataset.name).to(chosen)
             self.test = _tensor(dataset.x_test, dataset.name).to(chosen)
-            self._labels = torch.tensor(dataset.y_train).to(chosen)  # (n_train,)
+            codes = (dataset.y_train, dataset.y_test) if dataset.task == "classes" else None
+            of_splits = codes or dataset.targets
+            if dataset.task == "sequences":
+                raise LearnerError(
+                    f"{dataset.name}: sequences of labels are no tensor; leave out the parameter 'device' to get them."
+                )
+            self.targets: Sequence[torch.Tensor | None] = (None, None)
+            if of_splits is not None:
+                self.targets = [_tensor(one, dataset.name).to(chosen) for one in of_splits]
 
-    def kept(self, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Copies of the inputs and codes of some training examples."""
-        chosen = torch.from_numpy(rows).to(self.device)
-        return self.train[chosen], self._labels[chosen]
+    def kept(self, rows: np.ndarray) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Copies of the inputs and targets of some training examples."""
+        chosen, targets = torch.from_numpy(rows).to(self.device), self.targets[0]
+        return self.train[chosen], None if targets is None else targets[chosen]
 
     @contextmanager
     def trial(self, seed: int) -> Iterator[None]:
@@ -140,16 +151,18 @@ class DeviceData:
             yield
 
     @torch.no_grad()
-    def predicted(self, model: Callable[[torch.Tensor], Any], inputs: torch.Tensor) -> np.ndarray:
-        """The predictions of a module or function for all inputs, which it is given in blocks."""
+    def predicted(self, model: Callable[..., Any], inputs: torch.Tensor, *targets: torch.Tensor | None) -> np.ndarray:
+        """What a module or function gives for all inputs, and their targets if these are given, in blocks."""
         device: str | torch.device = self.device
         if isinstance(model, nn.Module):
             model.eval()
             device = _where(model) or device
         blocks = []
         for start in range(0, len(inputs), _ASKED_AT_ONCE):
-            block = inputs[start : start + _ASKED_AT_ONCE].to(device, copy=True)
-            blocks.append(_answers(_asked(model, block), len(block)))
+            some = slice(start, start + _ASKED_AT_ONCE)
+            block = inputs[some].to(device, copy=True)
+            own = (one if one is None else one[some].to(device, copy=True) for one in targets)
+            blocks.append(_answers(_asked(model, block, *own), len(block)))
         if len({block.shape[1:] for block in blocks}) > 1:
             raise UnusableReturnError("the model returned another number of columns for some blocks of the inputs.")
         return np.concatenate(blocks)
@@ -192,9 +205,9 @@ def _where(model: nn.Module) -> torch.device | None:
     return next(iter(devices), None)
 
 
-def _asked(model: Callable[[torch.Tensor], Any], block: torch.Tensor) -> Any:
+def _asked(model: Callable[..., Any], block: torch.Tensor, *targets: torch.Tensor | None) -> Any:
     try:
-        return model(block)
+        return model(block, *targets)
     except RuntimeError as error:
         if "dtype" not in str(error) and "type" not in str(error):
             raise
