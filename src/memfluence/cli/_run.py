@@ -50,9 +50,10 @@ def run(dataset: DatasetArgument, json: JsonOption = False, **options: Annotated
     if json:
         as_json(status)
     else:
+        what = "mean score on test examples" if status["outcome"] == "score" else "test accuracy"
         say(
             f"{status['trials']} of {status['trials_wanted']} trials in {store.path}:"
-            f" test accuracy {number(status['test_accuracy'])},"
+            f" {what} {number(status['test_accuracy'])},"
             f" on kept examples {number(status['accuracy_in'])}, on held-out ones {number(status['accuracy_out'])}.",
         )
         if status["trials"]:
@@ -185,12 +186,13 @@ def status(run: RunArgument) -> Said:
 
     found = open_run(run).status()
     yield found
+    what = "score   " if found["outcome"] == "score" else "accuracy"
     say(
         f"{run}: {found['learner'] or 'imported trials'} on {found['dataset']},"
         f" {found['n_train']} training and {found['n_test']} test examples",
         f"  trials    {found['trials']} of {found['trials_wanted']} in {found['segments']} segments,"
         f" {found['trials_failed']} failed",
-        f"  accuracy  {number(found['accuracy_in'])} on kept, {number(found['accuracy_out'])} on held-out,"
+        f"  {what}  {number(found['accuracy_in'])} on kept, {number(found['accuracy_out'])} on held-out,"
         f" {number(found['test_accuracy'])} on test examples",
     )
     if found["last_finished"] is not None:

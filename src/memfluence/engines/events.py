@@ -10,9 +10,10 @@ from memfluence.records import PartWay
 @dataclass(frozen=True)
 class TrialDone:
     trial: int
-    test_accuracy: float
+    test_accuracy: float  # the mean score, where the learner has one of its own
     seconds: float
     kept_accuracy: float = math.nan  # on the training examples that it keeps
+    has_scores: bool = False
 
 
 @dataclass(frozen=True)

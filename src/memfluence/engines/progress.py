@@ -1,4 +1,4 @@
-"""The only place that prints while work is done: how far it is, pace, time left, running mean of test accuracy."""
+"""The only place that prints while work is done: how far it is, pace, time left, running mean of the test outcome."""
 
 import sys
 import time
@@ -56,7 +56,7 @@ class Progress:
 
     def start(self, *, total: int, done: int) -> None:
         self._total, self._before, self._done, self._failed = total, done, done, 0
-        self._accuracies, self._sum_of_accuracies = 0, 0.0
+        self._accuracies, self._sum_of_accuracies, self._has_scores = 0, 0.0, False
         self._parts: dict[int, float] = {}  # how far each trial is that is part-way
         self._head_starts: dict[int, float] = {}  # how far it was when it went on from a checkpoint
         self._meter = _Meter(self._console, total, done)
@@ -70,6 +70,7 @@ class Progress:
             self._parts.pop(event.trial, None)
             self._accuracies += 1
             self._sum_of_accuracies += event.test_accuracy
+            self._has_scores = event.has_scores
         elif isinstance(event, PartWay):
             self._parts[event.trial] = event.fraction
             if event.start and event.trial not in self._head_starts:
@@ -96,8 +97,9 @@ class Progress:
         self._meter.stop(f"{self._done}/{self._total} trials in {took}{self._tail()}")
 
     def _tail(self) -> str:
-        accuracy = f", test accuracy {self._sum_of_accuracies / self._accuracies:.2%}" if self._accuracies else ""
-        return accuracy + (f", {self._failed} failed" if self._failed else "")
+        mean = self._sum_of_accuracies / max(1, self._accuracies)
+        said = f", mean test score {mean:.4g}" if self._has_scores else f", test accuracy {mean:.2%}"
+        return said * bool(self._accuracies) + (f", {self._failed} failed" if self._failed else "")
 
     def _partly(self) -> str:
         """The trials that are long enough to have said how far they are."""

@@ -1,7 +1,6 @@
 """The work that engines share out: groups of trials, and how one group is run and stored."""
 
 import importlib.metadata
-import math
 import os
 import platform
 import time
@@ -126,9 +125,8 @@ class GroupRunner:
             self.fail([result.trial], result.message, result.traceback)
             return
         self._writer.add(replace(result, host=self._host, process=os.getpid(), finished=time.time()))
-        on_test, kept = float(result.test_correct.mean()), result.train_correct[result.mask]
-        on_kept = float(kept.mean()) if len(kept) else math.nan
-        self._emit(TrialDone(result.trial, on_test, result.seconds, on_kept))
+        on_kept, _, on_test = result.means
+        self._emit(TrialDone(result.trial, on_test, result.seconds, on_kept, result.has_scores))
 
     def fail(self, trials: Collection[int], message: str, trace: str = "") -> None:
         """Leave a note of a failure for each trial."""

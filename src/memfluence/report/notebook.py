@@ -73,7 +73,7 @@ def run_html(status: Mapping[str, Any], memorization: np.ndarray | None, note: s
         ("data", f"{status['dataset']}: {status['n_train']:,} training and {status['n_test']:,} test examples"),
         ("learner", status["learner"] or "imported trials"),
         ("trials", _trials(status)),
-        ("accuracy", _accuracies(status)),
+        ("mean score" if _has_scores(status) else "accuracy", _means(status)),
     ]
     left = 'style="text-align:left"'
     cells = "".join(
@@ -91,9 +91,14 @@ def _trials(status: Mapping[str, Any]) -> str:
     return f"{status['trials']:,} of {status['trials_wanted']:,}{failed}{damaged}; {keep} of the examples kept"
 
 
-def _accuracies(status: Mapping[str, Any]) -> str:
+def _has_scores(status: Mapping[str, Any]) -> bool:
+    return status.get("outcome") == "score"
+
+
+def _means(status: Mapping[str, Any]) -> str:
     names = {"accuracy_in": "on kept", "accuracy_out": "on held-out", "test_accuracy": "on test examples"}
-    known = [f"{status[key]:.1%} {name}" for key, name in names.items() if status[key] is not None]
+    shape = ".4g" if _has_scores(status) else ".1%"
+    known = [f"{status[key]:{shape}} {name}" for key, name in names.items() if status[key] is not None]
     return ", ".join(known) or "unknown"
 
 

@@ -27,6 +27,7 @@ def status_of(store: TrialStore) -> dict[str, Any]:
         "n_test": info.n_test,
         "learner": (info.learner or {}).get("name"),
         "design": (info.plan or {}).get("design"),
+        "outcome": info.outcome,
         "keep": [kind.keep for kind in info.kinds],
         "trials": len(scan.numbers),
         "trials_wanted": info.trials,

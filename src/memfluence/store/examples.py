@@ -1,4 +1,4 @@
-"""Examples: `examples-DIGEST.parquet` has the labels of all examples, and their ids and groups where there are any.
+"""Examples: `examples-DIGEST.parquet` has the labels of all examples, and their ids, groups and targets if any.
 
 With it a run can be read without its data.
 """
@@ -27,12 +27,14 @@ def write_examples(
     train_ids: Sequence[Any] | None = None,
     test_ids: Sequence[Any] | None = None,
     groups: tuple[np.ndarray, Sequence[str]] | None = None,
+    targets: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> str:
     """Publish the file, unless another process has already, and return its name.
 
     Ids are all whole numbers, all floats or all texts; what is no Unicode in the name of a file is spelled out. A split
     without ids has positions, if the other has some.
     `groups` are the code of each training example's group and the groups' names; test examples have -1 and no name.
+    `targets` of a task other than classes are for people to look at: numbers, or several in a text with spaces.
     """
     n_train, n_test = len(y_train), len(y_test)
     columns = {
@@ -48,6 +50,8 @@ def write_examples(
         codes, names = groups
         columns["group"] = pa.array(np.concatenate([codes, np.full(n_test, -1)]).astype(np.int32))
         columns["group_name"] = pa.array([*(names[code] for code in codes), *[""] * n_test]).dictionary_encode()
+    if targets is not None:
+        columns["target"] = pa.array([one for part in targets for one in _as_shown(part)])
     sink = pa.BufferOutputStream()
     how: dict[str, Any] = {"compression": "zstd", "write_page_checksum": True}
     if "id" in columns and pa.types.is_integer(columns["id"].type):  # rows of a table take a byte or two each
@@ -58,6 +62,13 @@ def write_examples(
     name = f"examples-{content_digest(content)}.parquet"
     place_of(directory).publish(directory / name, content, replace=False)
     return name
+
+
+def _as_shown(targets: np.ndarray) -> list[Any]:
+    if targets.ndim == 1 and targets.dtype.kind in "fU":
+        return list(targets.tolist())
+    rows = targets.tolist()
+    return [_unicode(" ".join(f"{one:g}" if isinstance(one, float) else str(one) for one in row)) for row in rows]
 
 
 def _unicode(one: Any) -> Any:
@@ -89,6 +100,10 @@ class Examples:
     def ids(self) -> tuple[np.ndarray, np.ndarray] | None:
         """Ids of the training and of the test examples (int64, float64 or texts), where the data have any."""
         return self._of_splits("id", pa.int64(), pa.float64(), pa.string()) if self._has("id") else None
+
+    def targets(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Targets of the training and of the test examples (float64 or texts), where they are no classes."""
+        return self._of_splits("target", pa.float64(), pa.string()) if self._has("target") else None
 
     @property
     def has_groups(self) -> bool:

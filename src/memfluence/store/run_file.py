@@ -168,7 +168,8 @@ _LARGEST = 64 * 2**20  # bytes: room for a million names of classes
 class RunInfo:
     """The contents of run.json. `learner` and `plan` are None for trials that were made elsewhere."""
 
-    dataset: Mapping[str, Any]  # name, fingerprint, n_train, n_test, classes, class_names, examples (the labels' file)
+    # name, fingerprint, n_train, n_test, classes, class_names, examples (the labels' file); task, if not "classes"
+    dataset: Mapping[str, Any]
     learner: Mapping[str, Any] | None
     plan: Mapping[str, Any] | None  # Plan.to_json() and its digest
     kinds: tuple[Kind, ...]
@@ -188,6 +189,11 @@ class RunInfo:
     @property
     def n_test(self) -> int:
         return int(self.dataset["n_test"])
+
+    @property
+    def outcome(self) -> str:
+        """What is averaged over trials: "correct", right and wrong, or "score", the learner's own."""
+        return "score" if "score" in self.record else "correct"
 
     @property
     def block(self) -> int:

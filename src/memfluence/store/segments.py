@@ -1,7 +1,8 @@
 """Segments: immutable Parquet files with one row per trial; and `Rows`, which is what was read of them.
 
 Columns: `trial` int64, `kind` int16; `mask`, `train_correct`, `test_correct` as fixed-size binary (bits packed as in
-`store.parquet`); `accuracy_in`, `accuracy_out`, `test_accuracy`, `seconds` float64; `host`, `device` strings; `process`
+`store.parquet`); `accuracy_in`, `accuracy_out`, `test_accuracy` (mean scores, where the learner has some of its own)
+and `seconds` float64; `host`, `device` strings; `process`
 int64, `finished` float64 (seconds since 1970) and `versions` strings (of libraries, see `versions_text`), which older
 segments lack; and the optional columns of the run as fixed-size binary of little-endian values, whose type stands in
 the field's metadata ("dtype"). The schema's metadata names the format and the run that the segment belongs to.
@@ -269,7 +270,8 @@ def encode(outcomes: Sequence[Outcome], info: RunInfo, versions: Mapping[str, st
         values = np.stack([{**lacking, **outcome.extras}[name] for outcome in outcomes])  # (rows, n)
         little = values.astype(values.dtype.newbyteorder("<"), copy=False)
         add(name, _binary(little), {"dtype": values.dtype.name, "length": str(values.shape[1])})
-    for name, numbers in _accuracies(outcomes).items():
+    means = zip(*(outcome.means for outcome in outcomes))
+    for name, numbers in zip(("accuracy_in", "accuracy_out", "test_accuracy"), means):
         add(name, pa.array(numbers, pa.float64()))
     add_each("seconds", "host", "device", "process", "finished")
     add("versions", pa.array([versions_text(versions or {})] * len(outcomes), pa.string()))
@@ -297,19 +299,6 @@ def _binary(rows: np.ndarray) -> pa.Array:
     return pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(width), len(rows), [None, pa.py_buffer(np.ascontiguousarray(rows))]
     )
-
-
-def _accuracies(outcomes: Sequence[Outcome]) -> dict[str, list[float]]:
-    """Share right among kept, left-out and test examples; NaN of an empty set."""
-
-    def mean(values: np.ndarray) -> float:
-        return float(values.mean()) if len(values) else float("nan")
-
-    return {
-        "accuracy_in": [mean(outcome.train_correct[outcome.mask]) for outcome in outcomes],
-        "accuracy_out": [mean(outcome.train_correct[~outcome.mask]) for outcome in outcomes],
-        "test_accuracy": [mean(outcome.test_correct) for outcome in outcomes],
-    }
 
 
 def segment_name(numbers: Sequence[int], content: bytes) -> str:

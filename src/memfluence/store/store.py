@@ -90,6 +90,7 @@ class TrialStore:
         test_ids: Sequence[str] | None = None,
         groups: tuple[np.ndarray, Sequence[str]] | None = None,
         up_to_date: UpToDate | None = None,
+        targets: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> "TrialStore":
         """A new run at `path`, or the equal run that is there, grown to `info.trials`, its classes named as in `info`.
 
@@ -107,7 +108,7 @@ class TrialStore:
         if is_new or may_change:
             for made in (directory, directory / "trials", directory / "failures"):
                 place.make(made)
-            name = write_examples(directory, y_train, y_test, train_ids, test_ids, groups)
+            name = write_examples(directory, y_train, y_test, train_ids, test_ids, groups, targets)
             complete = replace(info, dataset={**info.dataset, "examples": name})
             if not write_run_file(directory, complete, replace_existing=False) and may_change:
                 there = cls.open(directory)
@@ -127,7 +128,7 @@ class TrialStore:
                 " the trials beside it are not touched."
             )
         if not place.is_file(store.examples.path):  # its name is that of its content: what was lost is the same again
-            write_examples(directory, y_train, y_test, train_ids, test_ids, groups)
+            write_examples(directory, y_train, y_test, train_ids, test_ids, groups, targets)
         says = store.info if store.info.says_record else info
         known = replace(store.info.with_names_of(info), record=says.record, columns=says.columns)
         known = replace(known, trials=max(info.trials, known.trials))

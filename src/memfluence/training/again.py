@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from memfluence.datasets import Dataset, as_dataset, load
+from memfluence.datasets import Dataset, as_dataset, as_numbers, load
 from memfluence.designs import Design
 from memfluence.engines import groups_of, installed_versions, one_thread, trials_of
 from memfluence.errors import DatasetError, InputError, RunMismatchError, checked_integer
@@ -47,6 +47,8 @@ def load_again(store: TrialStore, spec: Any = None) -> Dataset:
     `spec` is a name, a `Dataset`, or arrays (x_train, y_train, x_test, y_test).
     """
     found = _load_known(store) if spec is None else as_dataset(spec)
+    if store.info.dataset.get("task") == "numbers":
+        found = as_numbers(found)
     codes = store.examples.labels()
     same_labels = np.array_equal(found.y_train, codes[0]) and np.array_equal(found.y_test, codes[1])
     if not same_labels or (spec is None and found.fingerprint != store.info.dataset["fingerprint"]):

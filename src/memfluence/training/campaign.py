@@ -108,7 +108,8 @@ class Campaign:
         data = self.dataset
         groups = None if self.groups is None else (self.groups.codes, self.groups.names)
         examples = data.y_train, data.y_test, data.train_ids, data.test_ids
-        store = TrialStore.create(self.out, self.info, *examples, groups, learners.up_to_date(self.learner))
+        up_to_date = learners.up_to_date(self.learner)
+        store = TrialStore.create(self.out, self.info, *examples, groups, up_to_date, data.targets)
         if data.name != portable_name(data.name):
             remember_data(data.fingerprint, data.name)
         store.clean()
@@ -161,6 +162,9 @@ def prepare(options: RunOptions, *, known_by: int | None = None) -> Campaign:
     if options.class_names is not None:
         data = with_class_names(data, options.class_names)
     learner = learners.resolve(options.learner, options.settings)
+    data = learners.data_for(learner, data)
+    if data.sample_weight is not None and not getattr(learner, "takes_weights", False):
+        _note(f"{learner.name} takes no sample_weight, so the weights of {data.name} are not used.")
     groups = None
     if options.groups is not None:
         groups = designs.groups_from(options.groups, data.n_train, data.attributes, data.labels("train"))
@@ -186,6 +190,7 @@ def prepare(options: RunOptions, *, known_by: int | None = None) -> Campaign:
             "n_test": data.n_test,
             "classes": list(data.classes),
             "class_names": list(data.class_names),
+            **({} if data.task == "classes" else {"task": data.task}),
         },
         learner=json.loads(canonical_json(learner.describe())),
         plan={**design.plan.to_json(), "digest": design.plan.digest},
@@ -228,8 +233,9 @@ def usual_record(info: RunInfo) -> tuple[str, ...]:
 class FirstTrials:
     """Passes events on and looks at the first outcomes among them: what is wrong is said before hours of training.
 
-    Models that are no better than always saying one class, or do not fit the examples that they keep, are told of once.
-    Where the first trials all fail alike the campaign ends. `pending` trials are to be run.
+    Models that are no better than always saying one class, or do not fit the examples that they keep, are told of
+    once; not those with a score of their own, of which nobody knows what is good. Where the first trials all fail alike
+    the campaign ends. `pending` trials are to be run.
     """
 
     def __init__(self, dataset: Dataset, pending: int, emit: engines.Emit, keep_going: bool) -> None:
@@ -242,7 +248,8 @@ class FirstTrials:
         self._emit(event)
         if isinstance(event, engines.TrialDone) and len(self._done) < _ACCURACIES:
             self._done.append(event)
-            if len(self._done) == min(_ACCURACIES, self._pending) and (found := self._weakness()):
+            enough = len(self._done) == min(_ACCURACIES, self._pending) and not event.has_scores
+            if enough and (found := self._weakness()):
                 self._emit(engines.Note(found))
         elif isinstance(event, engines.TrialFailed) and len(self._failed) < _FAILURES:
             self._failed.append(event)

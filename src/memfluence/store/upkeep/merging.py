@@ -64,6 +64,8 @@ class _Part:
         if lacking := set(segment_columns(self.record)) & _EXTRAS - set(info.columns):
             there = ", ".join(info.record) or "right and wrong alone"
             raise InputError(f"{store.path} has no {min(lacking)}; it recorded {there}.")
+        if info.outcome == "score" and "score" not in self.record:
+            raise InputError(f"{store.path} has scores of its learner's own and nothing else; leave out `record`.")
         columns = tuple(name for name in info.columns if name not in self._left_out)
         return replace(info, record=self.record, columns=columns)
 
@@ -192,4 +194,5 @@ def _created(out: str | Location, like: TrialStore, info: RunInfo) -> TrialStore
     y_train, y_test = like.examples.labels()
     train_ids, test_ids = (None, None) if (names := like.examples.ids()) is None else (one.tolist() for one in names)
     groups = like.examples.groups() if like.examples.has_groups else None
-    return TrialStore.create(out, info, y_train, y_test, train_ids, test_ids, groups)
+    own = like.examples.targets()
+    return TrialStore.create(out, info, y_train, y_test, train_ids, test_ids, groups, targets=own)
