@@ -5,10 +5,10 @@ import pytest
 from bool_trials import BOTH, make_trials, random_trials, unpacked
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from memfluence.errors import InputError
 from memfluence.estimators import influence, memorization, real, real_influence, real_memorization
-from memfluence.estimators.intervals import Z95
 from memfluence.records import Kind
 
 LEMMA = (Kind(0.7, None, "in"), Kind(0.7, None, "out"))
@@ -61,7 +61,59 @@ def test_equals_one_pair_at_a_time(trials, kinds, centre, dtype, tile, seed):
         np.testing.assert_allclose((scores.value[i], scores.stderr[i]), expected, **close)
         if in_arm.any():
             np.testing.assert_allclose(scores.mean_in[i], own[in_arm].mean(), **close)
-    np.testing.assert_array_equal(scores.upper, scores.value + Z95 * scores.stderr)
+
+
+def test_intervals_and_p_values_are_welchs():
+    trials, rng = random_trials(40, 6, 4), np.random.default_rng(1)
+    mask, _, _ = unpacked(trials)
+    on_train, on_test = rng.exponential(size=(40, 6)), rng.normal(size=(40, 4)) + mask[:, :1]
+    estimates, scores = real_influence(trials, BOTH, on_test), real_memorization(trials, BOTH, on_train)
+    found, p_values = estimates.block_with_errors(), estimates.p_values(None, None, 0.3)
+    for i in range(6):
+        kept = mask[:, i]
+        for j in range(4):
+            expected = stats.ttest_ind(on_test[kept, j], on_test[~kept, j], equal_var=False)
+            interval = expected.confidence_interval(0.95)
+            np.testing.assert_allclose((found.lower[i, j], found.upper[i, j]), interval)
+            shifted = stats.ttest_ind(on_test[kept, j] - 0.3, on_test[~kept, j], equal_var=False, alternative="greater")
+            np.testing.assert_allclose(p_values[i, j], shifted.pvalue)
+        own = stats.ttest_ind(on_train[kept, i], on_train[~kept, i], equal_var=False, alternative="greater")
+        np.testing.assert_allclose(scores.p_value[i], own.pvalue)
+
+
+def test_no_p_value_is_below_that_of_the_most_extreme_permutation():
+    """Outcomes without any spread would say that 3 models against 2 are certain."""
+    mask = np.array([[1, 0], [1, 0], [1, 0], [0, 0], [0, 0]], bool)
+    outcome = mask[:, :1].astype(float)
+    found = real_influence(make_trials(mask, outcome > 0), BOTH, outcome).p_values(None, None)
+    np.testing.assert_allclose(found, [[1 / 10], [1.0]])  # the second example was never kept: nothing is known
+
+
+COVERED = {
+    "normal": lambda rng, n, kept: rng.normal(size=n) * (2 - kept),
+    "absolute errors": lambda rng, n, kept: -(2 - kept) * abs(rng.normal(size=n)),
+    "squared errors of biased models": lambda rng, n, kept: -((2 - kept + rng.normal(size=n)) ** 2),
+    "learned by heart": lambda rng, n, kept: -2 * abs(rng.normal(size=n)) * (1 - kept),
+    "shares of five labels": lambda rng, n, kept: rng.binomial(5, 0.6 + 0.3 * kept, size=n) / 5,
+}
+DIFFERENCES = {
+    "normal": 0.0,
+    "absolute errors": np.sqrt(2 / np.pi),
+    "squared errors of biased models": 3.0,
+    "learned by heart": 2 * np.sqrt(2 / np.pi),
+    "shares of five labels": 0.3,
+}
+
+
+@pytest.mark.parametrize("world", COVERED)
+def test_intervals_cover(world):
+    """20,000 examples in 100 trials that keep 70 of 100: the 95% interval holds the difference for at least 94%."""
+    rng, n = np.random.default_rng(list(COVERED).index(world)), 20_000
+    mask = rng.permuted(np.arange(100)[:, None] < np.full(n, 70), axis=0)  # (trials, n)
+    outcome = COVERED[world](rng, mask.shape, mask.astype(int))
+    found = real_memorization(make_trials(mask, np.zeros((100, 1), bool), mask), BOTH, outcome)
+    covered = (found.lower <= DIFFERENCES[world]) & (DIFFERENCES[world] <= found.upper)
+    assert covered.mean() >= 0.94
 
 
 @pytest.mark.parametrize("kinds", [BOTH, LEMMA])

@@ -54,6 +54,7 @@ Paper: Sec. 2 states the variance (Lemma 2.1, Remark in App. A) but gives no int
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -104,6 +105,50 @@ def normal_difference(value: np.ndarray, variance: np.ndarray) -> Difference:
     """Estimates with their errors and normal 95% intervals; rounding must not make a variance negative."""
     stderr = np.sqrt(np.maximum(variance, 0.0))
     return Difference(value, stderr, value - Z95 * stderr, value + Z95 * stderr)
+
+
+@dataclass(frozen=True, eq=False)
+class Welch:
+    """A difference of two means of real outcomes: its value, its variance, and Welch and Satterthwaite's degrees.
+
+    The smallest p-value is that of the most extreme of all ways to deal out the models to the two arms: outcomes
+    without any spread would have 0.
+    """
+
+    value: np.ndarray
+    variance: np.ndarray
+    degrees: np.ndarray
+    least: np.ndarray
+
+    @classmethod
+    def of(cls, value: Any, variances: tuple[Any, Any], samples: tuple[Any, Any]) -> "Welch":
+        """From the variances of outcomes within each arm, and the numbers of independent models in it."""
+        from scipy.special import gammaln
+
+        first, second = (variance / n for variance, n in zip(variances, samples))
+        n, m = samples
+        with np.errstate(invalid="ignore", divide="ignore"):
+            degrees = (first + second) ** 2 / (first * first / (n - 1) + second * second / (m - 1))
+            degrees = np.where(np.isnan(degrees), n + m - 2.0, degrees)  # 0 / 0: no spread at all
+            least = np.exp(gammaln(n + 1.0) + gammaln(m + 1.0) - gammaln(n + m + 1.0))
+        return cls(value, np.maximum(first + second, 0.0), degrees, least)
+
+    def interval(self) -> Difference:
+        """Estimates with their errors and 95% intervals by Student's t distribution."""
+        from scipy.special import stdtrit
+
+        stderr = np.sqrt(self.variance)
+        reach = stdtrit(self.degrees, 0.975) * stderr
+        return Difference(self.value, stderr, self.value - reach, self.value + reach)
+
+    def p_values(self, null: float) -> np.ndarray:
+        """One-sided p-values of a difference of at most `null`; 1 where the trials cannot say."""
+        from scipy.special import stdtr
+
+        with np.errstate(invalid="ignore", divide="ignore"):
+            t = (self.value - null) / np.sqrt(self.variance)  # 0 / 0: nothing speaks for a difference
+            found = np.maximum(stdtr(self.degrees, -t), self.least)
+        return np.asarray(np.where(np.isnan(t), 1.0, found))
 
 
 def agresti_caffo(

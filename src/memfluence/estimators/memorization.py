@@ -41,6 +41,7 @@ class Memorization:
     mean_out: np.ndarray
     trials_in: np.ndarray  # int64
     trials_out: np.ndarray  # int64
+    p_value: np.ndarray | None = None  # one-sided, of memorization <= 0; of real outcomes alone
 
     @property
     def accuracy_in(self) -> np.ndarray:

@@ -12,8 +12,11 @@ centred on their mean over all trials and summed in float64, so values agree wit
 of the outcomes' spread, not to the last bit: the order of a sum depends on the tile.
 
 Variance. Welch's: s_in**2 / trials_in + s_out**2 / trials_out with the unbiased variances of each arm; the 95% interval
-is the normal one, value -+ 1.96 stderr. Where several models share a mask, the numbers of masks take the place of the
-numbers of trials, as in `intervals.py`.
+has Student's quantile with Welch and Satterthwaite's degrees of freedom, value -+ t stderr, and so has the one-sided
+p-value of a difference of at most a null. Where several models share a mask, the numbers of masks take the place of the
+numbers of trials, as in `intervals.py`. `docs/statistics.md` has the coverage: the normal quantile covers 90 to 92%
+with 14 and 6 models in the arms where Student's covers 93 to 94%; with 70 and 30 that is 94% and more, but 91% where
+outcomes are as skewed as a squared error about 0.
 
 Failure cases. The value is NaN where an arm is empty, its error where an arm has a single trial, and everything about
 an example whose outcome is NaN or infinite in some trial. Heavy tails (a loss that explodes) make the mean itself a
@@ -31,7 +34,7 @@ from memfluence.errors import InputError
 from memfluence.estimators._arms import Arms, arms
 from memfluence.estimators._estimates import Estimates, UseErrors, UseTile
 from memfluence.estimators.counts import Order, bits_at, tiles
-from memfluence.estimators.intervals import Difference, normal_difference
+from memfluence.estimators.intervals import Difference, Welch
 from memfluence.estimators.memorization import Memorization
 from memfluence.estimators.memory import Memory
 from memfluence.records import Kind, Trials
@@ -44,8 +47,17 @@ def real_memorization(
     trials: Trials, kinds: Sequence[Kind], outcome: np.ndarray, keep: float | None = None
 ) -> Memorization:
     """Memorization measured by `outcome` (trials, n_train), from the trials of one keep fraction."""
-    _check(outcome, len(trials), trials.n_train, "n_train")
     chosen = arms(trials, kinds, keep)
+    centre, (mean_in, variance_in), (mean_out, variance_out) = means_of_arms(trials, chosen, outcome)
+    with np.errstate(invalid="ignore", divide="ignore"):  # an empty arm: NaN from here on
+        found = Welch.of(mean_in - mean_out, (variance_in, variance_out), (chosen.sample_in, chosen.sample_out))
+    means = {"mean_in": mean_in + centre, "mean_out": mean_out + centre, "p_value": found.p_values(0.0)}
+    return Memorization(**vars(found.interval()), **means, **chosen.counts)
+
+
+def means_of_arms(trials: Trials, chosen: Arms, outcome: np.ndarray) -> tuple[Any, Any, Any]:
+    """A centre (n_train,), and the mean less the centre and the variance of outcomes if kept, and if left out."""
+    _check(outcome, len(trials), trials.n_train, "n_train")
     centre = _mean(outcome, np.union1d(_rows(trials, chosen.in_trials), _rows(trials, chosen.out_trials)))  # (n_train,)
     if outcome.dtype.kind in "iu":
         centre = np.round(centre)  # so that sums are exact, and arms with equal means differ by 0
@@ -58,9 +70,7 @@ def real_memorization(
             part = np.where(used, outcome[place].astype(float) - centre, 0.0)
             sums += np.stack([used, part, part * part])
         sides.append(_mean_and_variance(sums[1], sums[2], sums[0]))
-    (mean_in, variance_in), (mean_out, variance_out) = sides
-    found = normal_difference(mean_in - mean_out, variance_in / chosen.sample_in + variance_out / chosen.sample_out)
-    return Memorization(**vars(found), mean_in=mean_in + centre, mean_out=mean_out + centre, **chosen.counts)
+    return centre, *sides
 
 
 def real_influence(
@@ -111,6 +121,24 @@ class RealInfluence(Estimates):
             four[:, pairs] = [part[:, 0] for part in (found.value, found.stderr, found.lower, found.upper)]
         return Difference(*four)
 
+    def p_values(self, train: Any, test: Any, null: float = 0.0) -> np.ndarray:
+        """One-sided p-values of an influence of at most `null`, (train, test)."""
+        rows, columns = self._indices(train, "train"), self._indices(test, "test")
+        self.memory.check_matrix(len(rows), len(columns), 8)
+        whole = np.empty((len(columns), len(rows)))
+        for some, others in tiles(rows, columns, TRAIN_AT_ONCE, TEST_AT_ONCE):
+            whole[others, some] = self._welch(rows[some], columns[others]).p_values(null)
+        return whole.T
+
+    def means_at(self, train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean outcomes at pairs (train[p], test[p]), of the models that kept the example and of those that did not."""
+        means = np.empty((2, len(train)))
+        for j in np.unique(test):
+            pairs = np.flatnonzero(test == j)
+            for side, (mean, _) in enumerate(self._means(train[pairs], np.array([j]))):
+                means[side, pairs] = mean[0] + self._centre[j]
+        return means[0], means[1]
+
     def _tiles(
         self, train: np.ndarray, test: np.ndarray, use: UseTile, *, of: Order = "either", threads: int | None = None
     ) -> None:
@@ -118,11 +146,14 @@ class RealInfluence(Estimates):
 
     def _differences(self, train: np.ndarray, test: np.ndarray, use: UseErrors) -> None:
         for rows, columns in tiles(train, test, TRAIN_AT_ONCE, TEST_AT_ONCE):
-            (mean_in, variance_in), (mean_out, variance_out) = self._means(train[rows], test[columns])
-            with np.errstate(invalid="ignore", divide="ignore"):
-                variance_in /= self.arms.sample_in[train[rows]]
-                variance_out /= self.arms.sample_out[train[rows]]
-            use(normal_difference(mean_in - mean_out, variance_in + variance_out), rows, columns)
+            use(self._welch(train[rows], test[columns]).interval(), rows, columns)
+
+    def _welch(self, train: np.ndarray, test: np.ndarray) -> Welch:
+        """The differences of a tile, (test, train)."""
+        (mean_in, variance_in), (mean_out, variance_out) = self._means(train, test)
+        samples = self.arms.sample_in[train], self.arms.sample_out[train]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return Welch.of(mean_in - mean_out, (variance_in, variance_out), samples)
 
     def _means(self, train: np.ndarray, test: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
         """Mean and variance in the in-arm and in the out-arm, (test, train) each."""
