@@ -43,9 +43,12 @@ ImagesOption = Annotated[Path | None, "Draw their pictures (.png, .svg, .pdf).",
 
 def pairs(
     run: RunArgument,
-    mem: MemOption = 0.25,
+    mem: Annotated[float | None, "Least memorization of the training example.  [default: 0.25]"] = None,
     infl: Annotated[float | None, "Least influence.  [default: 0.15, none with --fdr]"] = None,
-    fdr: Annotated[float | None, "Select by p-values at this false discovery rate (Benjamini-Hochberg)."] = None,
+    fdr: Annotated[
+        float | None,
+        "Select by p-values at this false discovery rate (Benjamini-Hochberg).  [default for scores: 0.1]",
+    ] = None,
     by: Annotated[bool, "With --fdr: Benjamini-Yekutieli, for any dependence."] = False,
     null: Annotated[float, "With --fdr: the null is an influence of at most this."] = 0.0,
     any_class: AnyClass = False,
@@ -62,7 +65,11 @@ def pairs(
     engine: Annotated[str | None, "ray: look for pairs above thresholds on a cluster."] = None,
     address: AddressOption = None,
 ) -> Said:
-    """Memorized training examples and the test examples that each of them carries."""
+    """Memorized training examples and the test examples that each of them carries.
+
+    Where the learner has scores of its own, pairs are selected at a false discovery rate, and --mem and --infl are in
+    the score's unit.
+    """
     from memfluence.runs import open_run
 
     if fdr is None and (by or null):
@@ -81,13 +88,15 @@ def pairs(
     options: dict[str, Any] = {"same_class": not any_class, "keep": keep}
     drawn: Pairs | CrossFit
     if cross_fit:
-        drawn, summary, columns, lines = _cross_fitted(opened, mem, 0.15 if infl is None else infl, options)
+        drawn, summary, columns, lines = _cross_fitted(
+            opened, 0.25 if mem is None else mem, 0.15 if infl is None else infl, options
+        )
     else:
         selection: dict[str, Any] = {"fdr": fdr, "null": null, "any_dependence": by, "permutations": permutations}
         with _scan(engine, address, device) as where:
             drawn, summary, columns, lines = _selected(opened, mem, infl, {**options, **selection, **where})
     if stability:
-        spread = opened.pair_stability(mem, 0.15 if infl is None else infl, **options)
+        spread = opened.pair_stability(0.25 if mem is None else mem, 0.15 if infl is None else infl, **options)
         summary |= asdict(spread)
         lines.append(_said(spread))
     found = _written(opened, columns, out)
@@ -121,10 +130,10 @@ def _scan(engine: str | None, address: str | None, device: str) -> Iterator[dict
 
 
 def _selected(
-    run: "Run", mem: float, infl: float | None, options: dict[str, Any]
+    run: "Run", mem: float | None, infl: float | None, options: dict[str, Any]
 ) -> tuple["Pairs", dict[str, Any], dict[str, Any], list[str]]:
     found = run.find_pairs(mem, infl, **options)
-    counts, fdr = found.summary, options["fdr"]
+    counts, fdr = found.summary, found.fdr
     summary: dict[str, Any] = {
         **counts,
         "expected_by_chance": found.expected_by_chance,
@@ -162,7 +171,7 @@ def _selected(
         )
     if found.warning:
         lines.append(f"Note: {found.warning}")
-    return found, summary, found.columns(run.classes), lines
+    return found, summary, found.columns(run.labels[0]), lines
 
 
 def _cross_fitted(
@@ -233,17 +242,21 @@ def mislabels(
 
     found = run.find_mislabels(keep)
     believed = int(found.believed.sum())
-    listed = _written(run, found.columns(run.classes), out)
+    listed = _written(run, found.columns(run.classes, run.labels[0]), out)
     if images is not None:
+        run.check_bits()
         mislabels_figure(run, run.dataset(data), found, images, top)
     yield {"trials": len(run.trials), "believed": believed, "mislabels": listed.take(slice(top)).rows()}
     say(_how_many(found, believed))
     titles = {"index": "index", "label": "label"}
-    if found.agreement is None:
+    if found.has_scores:
+        titles |= {"mean_out": "mean if held out", "mean_in": "mean if kept", "score": "score"}
+    elif found.agreement is None:
         say("Predictions were not recorded, so no better label is suggested (run with --record prediction,margin).")
     else:
         titles |= {"suggestion": "suggestion", "agreement": "agreement"}
-    titles |= {"accuracy_out": "right if held out", "accuracy_in": "right if kept", "score": "score"}
+    if not found.has_scores:
+        titles |= {"accuracy_out": "right if held out", "accuracy_in": "right if kept", "score": "score"}
     if believed:
         show(run, listed.take(slice(min(top, believed))), titles)
     say_where(out)
@@ -254,6 +267,12 @@ def _how_many(found: "Mislabels", believed: int) -> str:
     """The number of labels believed to be wrong, and how far to trust it."""
     shares = found.accuracy_out[found.trials_out > 0]
     right = shares.mean() if len(shares) else math.nan
+    if found.has_scores:
+        which = f"{believed} of {len(found)} targets are" if believed else "No target is"
+        return (
+            f"{which} believed to be wrong: held-out models score far below what is typical (at least 3.5 spreads). The"
+            " score is how far, at least, in the unit of the learner's scores."
+        )
     said = f"{believed} of {len(found)} labels are believed to be wrong"
     if not believed:
         return f"No label is believed to be wrong; models that did not see an example are right on {right:.0%} of them."

@@ -90,7 +90,7 @@ MemoryOption = Annotated[
 OutOption = Annotated[Path | None, "Write all rows to FILE.csv, .parquet or .npz.", "--out FILE"]
 TestsOption = Annotated[str | None, "Test examples, such as 3,7,20-29.  [default: all]", "--test LIST"]
 FinestOption = Annotated[
-    str | None, "correct, margin or logit.  [default: the finest that the run records]", "--outcome"
+    str | None, "correct, score, margin or logit.  [default: the finest that the run records]", "--outcome"
 ]
 AnyClass = Annotated[bool, "Pairs of different classes, too."]
 JsonOption = Annotated[bool, "One JSON document on stdout, nothing else there."]
@@ -382,7 +382,7 @@ def show(run: "Run", found: "Table", titles: Mapping[str, str], digits: int = 3)
 
     def cell(column: str, value: Any) -> Any:
         if column in LABELS:
-            return names[value]
+            value = names.get(value, value)  # a target is not the name of a class
         return number(value, digits) if isinstance(value, float) and column not in ID_OF.values() else value
 
     table(list(shown.values()), zip(*([cell(name, one) for one in found[name].tolist()] for name in shown)))

@@ -29,7 +29,10 @@ def scores(
     run: OpenedRun,
     out: OutOption = None,
     keep: KeepOption = None,
-    outcome: Annotated[str, "What is averaged: correct, or what was recorded: margin or logit."] = "correct",
+    outcome: Annotated[
+        str | None,
+        "What is averaged: correct, or what was recorded: score, margin or logit.  [default: score or correct]",
+    ] = None,
     estimator: Annotated[str, "plain (Algorithm 1) or adjusted (less variance)."] = "plain",
 ) -> Said:
     """Memorization of every training example, with standard errors."""
@@ -40,7 +43,7 @@ def scores(
         found.write(out)
     sizes = {"n_train": run.info.n_train, "n_test": run.info.n_test, "trials": len(run.trials)}
     yield {**sizes, "train": found.rows()}
-    values = found["memorization"]
+    values, outcome = found["memorization"], outcome or run.outcome
     correct = outcome == "correct"
     say(
         f"{len(run.trials)} trials; {int((values >= 0.25).sum())} of {len(values)} training examples"
@@ -61,7 +64,10 @@ def values(
     run: OpenedRun,
     kind: Annotated[str, "banzhaf, shapley or c-score."] = "banzhaf",
     test: TestsOption = None,
-    outcome: Annotated[str, "Utility: the mean of correct, or of a recorded margin or logit."] = "correct",
+    outcome: Annotated[
+        str | None,
+        "Utility: the mean of correct, or of a recorded score, margin or logit.  [default: score or correct]",
+    ] = None,
     empty: Annotated[float | None, "Utility of no training, for Shapley values.  [default: of a guess]"] = None,
     out: OutOption = None,
 ) -> Said:
@@ -73,7 +79,7 @@ def values(
     from memfluence.runs.values import c_score_table, value_table
 
     if kind == "c-score":
-        if test is not None or outcome != "correct" or empty is not None:
+        if test is not None or outcome not in (None, "correct") or empty is not None:
             raise InputError("C-scores are about training examples alone; leave out --test, --outcome and --empty.")
         found, name = c_score_table(run), "c_score"
         target = "C-score: held-out accuracy, the mean over keep fractions"
@@ -100,7 +106,9 @@ def profile(
     run: OpenedRun,
     test: Annotated[int, "Index of a test example.", "TEST"],
     top: Annotated[int, typer.Option(min=1, help="How many of each side to show.")] = 5,
-    outcome: Annotated[str, "correct, or a recorded margin or logit."] = "correct",
+    outcome: Annotated[
+        str | None, "correct, or a recorded score, margin or logit.  [default: score or correct]"
+    ] = None,
     keep: KeepOption = None,
     out: OutOption = None,
 ) -> Said:
@@ -117,7 +125,7 @@ def profile(
     about = {"test_index": test, "test_id": id, "label": label, "trials": len(run.trials)}
     yield {**about, "clear": {**clear, "expected_by_chance": chance}, "train": found.rows()}
     known_as = "" if id == test else f"id {id}, "
-    called = run.class_names[run.label_codes[1][test]]
+    called = label if run.store.examples.targets() else run.class_names[run.label_codes[1][test]]
     say(
         f"Test example {test} ({known_as}label {called}): 95% intervals leave out 0 for {clear['helpful']} helpful and"
         f" {clear['harmful']} harmful training examples; by chance alone (permuted masks) it would be about"

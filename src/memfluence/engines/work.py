@@ -13,7 +13,7 @@ from memfluence.datasets import Dataset
 from memfluence.designs import Design
 from memfluence.engines.environment import uninterrupted
 from memfluence.engines.events import Emit, Note, SegmentWritten, TrialDone, TrialFailed
-from memfluence.errors import MemfluenceError
+from memfluence.errors import LearnerError, MemfluenceError
 from memfluence.learners import Learner, Resumable
 from memfluence.records import Failure, Outcome, Trial
 from memfluence.store import Location, SegmentWriter, TrialStore
@@ -124,6 +124,13 @@ class GroupRunner:
         if isinstance(result, Failure):
             self.fail([result.trial], result.message, result.traceback)
             return
+        info = self._store.info
+        if info.says_record and result.has_scores != (info.outcome == "score"):
+            raise LearnerError(
+                f"trial {result.trial} gives a score of the learner's own, which is not recorded; leave out `record`."
+                if result.has_scores
+                else f"trial {result.trial} gives right and wrong, and trials before it a score of the learner's own."
+            )
         self._writer.add(replace(result, host=self._host, process=os.getpid(), finished=time.time()))
         on_kept, _, on_test = result.means
         self._emit(TrialDone(result.trial, on_test, result.seconds, on_kept, result.has_scores))

@@ -20,6 +20,7 @@ from memfluence.estimators.memorization import Memorization, memorization, memor
 from memfluence.estimators.memory import Memory
 from memfluence.estimators.real import (
     RealInfluence,
+    held_out_means,
     real_influence,
     real_memorization,
 )
@@ -56,6 +57,7 @@ __all__ = [
     "datamodels",
     "difference",
     "harmonic",
+    "held_out_means",
     "influence",
     "joint_counts_reference",
     "judge_scores",

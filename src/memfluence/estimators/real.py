@@ -43,6 +43,18 @@ from memfluence.records import Kind, Trials
 TRIALS_AT_ONCE, TRAIN_AT_ONCE, TEST_AT_ONCE = 4096, 2048, 512
 
 
+def held_out_means(trials: Trials, kinds: Sequence[Kind], outcome: np.ndarray, keep: float | None = None) -> Difference:
+    """The mean outcome (n_train,) of each example over the models that left it out, with its error and interval."""
+    from scipy.special import stdtrit
+
+    chosen = arms(trials, kinds, keep)
+    centre, _, (mean, variance) = means_of_arms(trials, chosen, outcome)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        stderr = np.sqrt(variance / chosen.sample_out)
+        reach = stdtrit(chosen.sample_out - 1.0, 0.975) * stderr
+    return Difference(mean + centre, stderr, mean + centre - reach, mean + centre + reach)
+
+
 def real_memorization(
     trials: Trials, kinds: Sequence[Kind], outcome: np.ndarray, keep: float | None = None
 ) -> Memorization:
@@ -70,7 +82,7 @@ def means_of_arms(trials: Trials, chosen: Arms, outcome: np.ndarray) -> tuple[An
             part = np.where(used, outcome[place].astype(float) - centre, 0.0)
             sums += np.stack([used, part, part * part])
         sides.append(_mean_and_variance(sums[1], sums[2], sums[0]))
-    return centre, *sides
+    return centre, sides[0], sides[1]
 
 
 def real_influence(

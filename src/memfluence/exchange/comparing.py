@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError
-from memfluence.estimators import Influence
+from memfluence.estimators import Influence, RealInfluence
 from memfluence.exchange.c_scores import ceilings, correlations
 from memfluence.exchange.finding_again import FoundAgain, found_again
 from memfluence.exchange.published import Published, read_published
@@ -47,10 +47,11 @@ class _Asked:
     memory: str | int | None
 
     def pairs(self, run: Run) -> Pairs:
+        run.check_bits()  # the thresholds are of accuracies
         options: dict[str, Any] = {"same_class": self.same_class, "keep": self.keep, "memory": self.memory}
         return run.find_pairs(self.mem, self.infl, permutations=0, **options)
 
-    def influence(self, run: Run) -> Influence:
+    def influence(self, run: Run) -> Influence | RealInfluence:
         return run.influence_estimates(self.keep, memory=self.memory)
 
     def memorized(self, side: Side) -> np.ndarray:

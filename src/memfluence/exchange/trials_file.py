@@ -104,7 +104,7 @@ def export_trials(run: Run, path: str | Path) -> None:
     target = Path(path)
     if target.suffix != ".npz":
         raise InputError(f"{target} must end in .npz, the format of trials files.")
-    trials, info = run.trials, run.info
+    trials, info = run.bits, run.info
     cells = len(trials) * (2 * info.n_train + info.n_test)
     run.memory.check((2 + 6 * len(info.record)) * cells, "all trials, unpacked", "a machine that has it")
     arrays = {

@@ -124,14 +124,14 @@ def jackknife(left_out: Sequence[float] | np.ndarray) -> float:
 
 def of_keep(run: Run, keep: float | None) -> Trials:
     """The trials of one keep fraction, of both arms."""
-    chosen = arms(run.trials, run.info.kinds, keep)
+    chosen = arms(run.bits, run.info.kinds, keep)
     numbers = np.union1d(chosen.in_trials.numbers, chosen.out_trials.numbers)
     return run.trials if len(numbers) == len(run.trials) else run.trials.select(np.isin(run.trials.numbers, numbers))
 
 
 def check_trials(run: Run, least: int = LEAST_TRIALS) -> None:
     """Refuse a run whose trials are too few to estimate anything."""
-    if (there := len(run.trials)) < least:
+    if (there := len(run.bits)) < least:
         raise InputError(
             f"{run.path} has {there} trial(s), too few to estimate memorization; run at least {least}, better hundreds."
         )

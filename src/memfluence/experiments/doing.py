@@ -241,7 +241,7 @@ def _conduct(name: str, runs: list[Run], out: Path, training: Training, **option
         raise InputError(f"{out} has no models yet; run it without `train=False`.")
     plan = module.plan(run, begun=begun(out), **options) if there is None else there
     trained = training.retrain(plan, run, out)
-    result: Result = module.summarize(plan, trained.trials)
+    result: Result = module.summarize(plan, trained.bits)
     learner = (trained.info.learner or {}).get("name")
     other = f"; trained with {learner}" if learner != (run.info.learner or {}).get("name") else ""
     return replace(result, title=result.title + other, settings={**result.settings, "learner": learner})

@@ -82,7 +82,7 @@ def conduct(
         masks = np.broadcast_to(mask, (repeats, len(mask)))
         # All masks are alike, so the first tells the design: more repeats can be added later.
         trained = training.run(out / arm, data, learner, known_by=1, design="explicit", masks=masks, seed=seed)
-        trials[arm] = trained.trials
+        trials[arm] = trained.bits
     return summarize(run, trials, chosen, keep=keep, seed=seed)
 
 

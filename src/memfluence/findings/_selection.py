@@ -6,7 +6,16 @@ from typing import TypedDict
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators import Arms, Block, Influence, Memory, class_members, memorization_of, p_values
+from memfluence.estimators import (
+    Arms,
+    Block,
+    Influence,
+    Memory,
+    RealInfluence,
+    class_members,
+    memorization_of,
+    p_values,
+)
 
 ESTIMATES_AT_ONCE = 2**22  # 32 MB in float64
 ROWS_AT_ONCE = 2**16
@@ -55,7 +64,7 @@ def select(
 
 
 def significant(
-    estimates: Influence, blocks: Sequence[Block], null: float, level: float
+    estimates: Influence | RealInfluence, blocks: Sequence[Block], null: float, level: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(train, test, p-value) of the pairs whose p-value is at most `level`, which must be below 1/2."""
     trains, tests, found = [], [], []
@@ -72,7 +81,9 @@ def significant(
     return _joined(trains), _joined(tests), np.concatenate([np.empty(0), *found])
 
 
-def p_value_bound(estimates: Influence, blocks: Sequence[Block], null: float, rate: float, tested: int) -> float:
+def p_value_bound(
+    estimates: Influence | RealInfluence, blocks: Sequence[Block], null: float, rate: float, tested: int
+) -> float:
     """A p-value above which Benjamini and Hochberg's procedure selects nothing; at a rate 1% higher it would cut there.
 
     `significant` with it holds about the pairs that are selected, where with `rate` it would hold all those with a
@@ -91,16 +102,21 @@ def p_value_bound(estimates: Influence, blocks: Sequence[Block], null: float, ra
 
 
 def _tested(
-    estimates: Influence, blocks: Sequence[Block], null: float
+    estimates: Influence | RealInfluence, blocks: Sequence[Block], null: float
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """(train, test, p-value) of the pairs with an estimate above the null, in parts that fit the memory.
 
     Influence at or below the null has a p-value of 1/2 or more: the median of a hypergeometric distribution is its
-    mean, rounded down or up.
+    mean, rounded down or up; of real outcomes, that of Student's t.
     """
     arms = estimates.arms
     independent = arms.in_trials.cluster == 1
     for rows, columns in _parts(estimates, blocks):
+        if isinstance(estimates, RealInfluence):
+            found = estimates.p_values(rows, columns, null)
+            row, column = np.nonzero(found < 0.5)
+            yield rows[row], columns[column], found[row, column]
+            continue
         x, a, y, b = estimates.counts(rows, columns)
         row, column = np.nonzero(x / a - y / b > null)
         four = [x[row, column], a[row, 0], y[row, column], b[row, 0]]
@@ -111,7 +127,7 @@ def _tested(
         yield train, columns[column], p_values(*four, null=null, exact=independent)
 
 
-def _parts(estimates: Influence, blocks: Sequence[Block]) -> Iterator[Block]:
+def _parts(estimates: Influence | RealInfluence, blocks: Sequence[Block]) -> Iterator[Block]:
     """The blocks, cut into parts that can be tested within what memory is left when each is asked for."""
     for rows, columns in blocks:
         for first in range(0, len(rows), ROWS_AT_ONCE):
@@ -126,12 +142,12 @@ def _parts(estimates: Influence, blocks: Sequence[Block]) -> Iterator[Block]:
                 start = stop
 
 
-def check_error_control(fdr: float, null: float, device: str) -> None:
+def check_error_control(fdr: float, null: float, device: str, has_scores: bool = False) -> None:
     if device != "cpu":
         raise InputError(f"p-values are computed on the CPU, not on {device!r}; leave out the device, or the rate.")
     if not 0 < fdr < 0.5:
         raise InputError(f"The false discovery rate must be above 0 and below 0.5. Got {fdr!r} instead.")
-    if not -1 < null < 1:
+    if not (-1 < null < 1 or has_scores):
         raise InputError(f"The null must be an influence between -1 and 1. Got {null!r} instead.")
 
 

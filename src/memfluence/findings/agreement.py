@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from memfluence.estimators import Influence
+from memfluence.estimators import Influence, RealInfluence
 from memfluence.findings._selection import tested_blocks
 
 MEMORIZATION = np.arange(1, 21) / 20  # thresholds to look at: 0.05, 0.1, ..., 1
@@ -80,8 +80,8 @@ def agreement(parts: Iterable[Part], thresholds: Sequence[float] | np.ndarray) -
 
 
 def influence_agreement(
-    first: Influence,
-    second: Influence,
+    first: Influence | RealInfluence,
+    second: Influence | RealInfluence,
     memorized: tuple[np.ndarray, np.ndarray],  # (n_train,) bool, by each side
     train_labels: np.ndarray,  # (n_train,)
     test_labels: np.ndarray,  # (n_test,)

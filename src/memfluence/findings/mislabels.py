@@ -46,6 +46,14 @@ network whose training diverged) counts as 1/2. Margins of a learner that is alw
 better than votes. Two classes that the learner
 confuses systematically look like mislabels of each other: look at the pictures.
 
+Real outcomes (`unlikely_targets`). Where learners have a score of their own, a target is unlikely if held-out models
+score far below what is typical. Typical is the median, over all training examples, of the mean score of the models
+that left them out. An example ranks by `score`, in the score's unit: the lower end of the 95% interval (Student's) for
+typical minus its own held-out mean. Its target is `believed` to be wrong if that is at least 3.5 spreads (Iglewicz and
+Hoaglin's bound), with spread = 1.4826 * (median - lower quartile) of the held-out means: the standard deviation where
+they are normal, from the worse half alone, since scores such as minus an error have no other. An outlier of the inputs,
+or a region where all models are poor, is unlikely in the same sense: look at the rows.
+
 Paper: Sec. 3.1 finds mislabels among the memorized examples; confident learning (Northcutt et al. 2021) takes the
 agreement of held-out models from cross-validation.
 """
@@ -56,12 +64,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators import Arms, Memory, arms, memorization_of
+from memfluence.estimators import Arms, Memory, arms, held_out_means, memorization_of, real_memorization
 from memfluence.estimators.counts import bits_at
 from memfluence.estimators.intervals import wilson_interval
 from memfluence.records import Kind, Trials
 
 PREDICTIONS_AT_ONCE = 2**23  # held in a few arrays of 8 bytes each
+SPREADS = 3.5  # below what is typical
+NORMAL = 1.4826  # the standard deviation of a normal distribution, over the distance of its median and quartiles
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,14 +99,17 @@ class Mislabels:
     trials_out: np.ndarray  # int64
     believed: np.ndarray  # bool, whether the label is believed to be wrong: the beginning of the list
     agreement: Agreement | None  # None where predictions were not recorded
+    has_scores: bool = False  # of a learner's own: then accuracies are mean scores
 
     def __len__(self) -> int:
         return len(self.index)
 
-    def columns(self, classes: np.ndarray) -> dict[str, np.ndarray]:
-        """Plain columns, labels as their owner wrote them."""
+    def columns(self, classes: np.ndarray, labels: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        """Plain columns, labels as their owner wrote them: those of all examples, or else by their classes."""
         own = ("score", "believed", "memorization", "stderr", "accuracy_in", "accuracy_out", "trials_out")
-        found = {"index": self.index, "label": classes[self.label], **{name: getattr(self, name) for name in own}}
+        named = {name: name.replace("accuracy", "mean") if self.has_scores else name for name in own}
+        label = classes[self.label] if labels is None else labels[self.index]
+        found = {"index": self.index, "label": label, **{named[name]: getattr(self, name) for name in own}}
         if (said := self.agreement) is not None:
             found |= {"suggestion": classes[said.suggestion], "agreement": said.share}
             found |= {f"agreement_{name}": getattr(said, name) for name in ("stderr", "lower", "upper")}
@@ -149,6 +162,34 @@ def likely_mislabels(
         trials_out=found.trials_out[order],
         believed=believed[order],
         agreement=said and Agreement(**{name: values[order] for name, values in vars(said).items()}),
+    )
+
+
+def unlikely_targets(
+    trials: Trials,
+    kinds: Sequence[Kind],
+    labels: np.ndarray,  # (n_train,) codes
+    outcome: np.ndarray,  # (trials, n_train) scores of the learner's own
+    keep: float | None = None,
+) -> Mislabels:
+    """Every training example, ranked by how far held-out models score below what is typical."""
+    found, held_out = real_memorization(trials, kinds, outcome, keep), held_out_means(trials, kinds, outcome, keep)
+    known = held_out.value[~np.isnan(held_out.value)]
+    lower, typical = np.quantile(known, [0.25, 0.5]) if len(known) else (np.nan, np.nan)
+    score, spread = typical - held_out.upper, NORMAL * (typical - lower)
+    order = np.argsort(-score, kind="stable")  # NaN last
+    return Mislabels(
+        index=order,
+        label=labels[order],
+        score=score[order],
+        memorization=found.value[order],
+        stderr=found.stderr[order],
+        accuracy_in=found.mean_in[order],
+        accuracy_out=found.mean_out[order],
+        trials_out=found.trials_out[order],
+        believed=(score >= SPREADS * spread)[order] & bool(spread > 0),
+        agreement=None,
+        has_scores=True,
     )
 
 

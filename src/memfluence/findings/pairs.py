@@ -18,6 +18,10 @@ false discovery rate is at most `fdr`. A threshold on influence may be asked for
 and the rate is then no longer guaranteed for those that remain. By chance is then: at the same p-value from permuted
 masks.
 
+Real outcomes. Where learners have a score of their own there is no natural threshold: mem(i) and infl(i, j) are in the
+score's unit. Pairs are then selected at a false discovery rate (0.1 unless another is given), by Welch's test, among
+the training examples whose memorization is above 0 at that rate; `mem` and `infl` are thresholds in the score's unit.
+
 Variance. Each pair has its own error and interval, which do not know that the pair was selected: values near the
 threshold are biased upwards (`findings/cross_fit.py` gives values that are not). `findings/stability.py` says how the
 number of pairs varies from run to run.
@@ -35,13 +39,25 @@ from typing import TypedDict
 import numpy as np
 
 from memfluence.errors import InputError
-from memfluence.estimators import Influence, Memory, Scan, arms, harmonic, memorization_of, q_values
+from memfluence.estimators import (
+    Influence,
+    Memory,
+    RealInfluence,
+    Scan,
+    arms,
+    harmonic,
+    memorization_of,
+    q_values,
+    real_influence,
+    real_memorization,
+)
 from memfluence.findings._selection import check_error_control, p_value_bound, significant, tested_blocks
 from memfluence.records import Kind, Trials
 from memfluence.seeding import generator
 
 NOT_SMALL = 0.1  # share of the pairs found, above which those expected by chance are worth a warning
-DEFAULT_INFL = 0.15  # the paper's
+DEFAULT_MEM, DEFAULT_INFL = 0.25, 0.15  # the paper's
+DEFAULT_FDR = 0.1  # of real outcomes
 
 
 class Summary(TypedDict):
@@ -71,6 +87,7 @@ class Pairs:
     p_value: np.ndarray | None = None  # (pairs,) one-sided, of influence <= null; None without error control
     q_value: np.ndarray | None = None  # (pairs,) lowest false discovery rate at which the pair is selected
     selected: int | None = None  # pairs at the false discovery rate, before `infl` dropped some
+    fdr: float | None = None  # that rate; None without error control
 
     def __len__(self) -> int:
         return len(self.train_index)
@@ -89,11 +106,11 @@ class Pairs:
     def summary(self) -> Summary:
         return summary_of(self.train_index, self.test_index)
 
-    def columns(self, classes: np.ndarray) -> dict[str, np.ndarray]:
-        """Plain columns (`p_value` and `q_value` with error control), labels as their owner wrote them."""
+    def columns(self, labels: np.ndarray) -> dict[str, np.ndarray]:
+        """Plain columns (`p_value` and `q_value` with error control), of training examples with these labels."""
         names = ("train_index", "test_index", "label", "influence", "stderr", "lower", "upper", "memorization")
         tested = () if self.p_value is None else ("p_value", "q_value")
-        return {name: getattr(self, name) for name in (*names, *tested)} | {"label": classes[self.label]}
+        return {name: getattr(self, name) for name in (*names, *tested)} | {"label": labels[self.train_index]}
 
 
 def summary_of(train_index: np.ndarray, test_index: np.ndarray) -> Summary:
@@ -112,7 +129,7 @@ def high_influence_pairs(
     train_labels: np.ndarray,  # (n_train,)
     test_labels: np.ndarray,  # (n_test,)
     *,
-    mem: float = 0.25,
+    mem: float | None = None,
     infl: float | None = None,
     fdr: float | None = None,
     null: float = 0.0,
@@ -124,29 +141,48 @@ def high_influence_pairs(
     memory: str | int | Memory | None = None,
     device: str = "cpu",
     scan: Scan | None = None,
+    outcome: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> Pairs:
     """All pairs at or above both thresholds, with how many of them chance alone would give.
 
-    `infl` is 0.15 unless `fdr` is given. With `fdr`, pairs are selected at that false discovery rate against infl <=
-    `null`, by Benjamini and Hochberg's procedure or, with `any_dependence`, Benjamini and Yekutieli's. `permutations=0`
-    leaves out what is expected by chance. The matrix is never held: memory grows with the number of pairs found, up to
-    the cap of `memory`. `device="cuda"` looks for pairs above thresholds on a GPU, `scan` does so elsewhere
-    (`scan_on_ray`). Test examples that are right, or wrong, too rarely to reach the threshold are not looked at.
+    `mem` is 0.25; `infl` is 0.15 unless `fdr` is given. With `fdr`, pairs are selected at that false discovery rate
+    against infl <= `null`, by Benjamini and Hochberg's procedure or, with `any_dependence`, Benjamini and Yekutieli's.
+    `permutations=0` leaves out what is expected by chance. The matrix is never held: memory grows with the number of
+    pairs found, up to the cap of `memory`. `device="cuda"` looks for pairs above thresholds on a GPU, `scan` does so
+    elsewhere (`scan_on_ray`). Test examples that are right, or wrong, too rarely to reach the threshold are not looked
+    at. `outcome` are real outcomes, (trials, n_train) and (trials, n_test), in place of right and wrong: pairs are then
+    selected at a rate of 0.1 unless `fdr` or `infl` is given, and without `mem` among the examples that are memorized
+    at that rate.
     """
     train_labels, test_labels = np.asarray(train_labels), np.asarray(test_labels)
-    if infl is None:
-        infl = DEFAULT_INFL if fdr is None else -1.0
-    _check(trials, train_labels, test_labels, mem, infl, permutations)
+    if outcome is None:
+        mem = DEFAULT_MEM if mem is None else mem
+        infl = infl if infl is not None else DEFAULT_INFL if fdr is None else -1.0
+    elif infl is None:
+        infl, fdr = -np.inf, DEFAULT_FDR if fdr is None else fdr
+    _check(trials, train_labels, test_labels, mem, infl, permutations, outcome is not None)
     chosen = arms(trials, kinds, keep)
-    memorized = memorization_of(chosen).value  # (n_train,)
-    blocks = list(tested_blocks(np.flatnonzero(memorized >= mem), train_labels, test_labels, same_class))
+    scores = memorization_of(chosen) if outcome is None else real_memorization(trials, kinds, outcome[0], keep)
+    memorized = scores.value  # (n_train,)
+    candidates = np.flatnonzero(
+        q_values(scores.p_value, len(memorized)) <= (fdr or DEFAULT_FDR)
+        if mem is None and scores.p_value is not None
+        else memorized >= (mem or 0.0)
+    )
+    blocks = list(tested_blocks(candidates, train_labels, test_labels, same_class))
     tested = sum(len(rows) * len(columns) for rows, columns in blocks)
-    estimates = Influence(chosen, memory=memory, device=device, scan=scan)
+    estimates: Influence | RealInfluence
+    if outcome is None:
+        estimates = Influence(chosen, memory=memory, device=device, scan=scan)
+    else:
+        if device != "cpu" or scan is not None:
+            raise InputError("Pairs of real outcomes are looked for on this machine's CPU; leave out the device.")
+        estimates = real_influence(trials, kinds, outcome[1], keep, memory=memory)
     p_value = q_value = None
     if fdr is None:
         train, test = estimates.at_least(infl, blocks)
     else:
-        check_error_control(fdr, null, device)
+        check_error_control(fdr, null, device, outcome is not None)
         if scan is not None:
             raise InputError("A cluster looks for pairs above thresholds; leave out the false discovery rate (`fdr`).")
         bound = fdr
@@ -161,12 +197,17 @@ def high_influence_pairs(
     found = estimates.at(train, test)
     order = np.lexsort((test, train, -found.value))
     order = order[found.value[order] >= infl]
+    real = estimates if isinstance(estimates, RealInfluence) else None
     del estimates  # and the words that it counts: permuted ones take their place
     Memory.of(memory).check(bool(permutations) * chosen.in_trials.mask.nbytes, "permuted masks", "`permutations=0`")
     permuted_counts = []
     for number in range(permutations):
-        dealt_anew = chosen.permuted(generator(seed, "permutation", number))
-        permuted = Influence(dealt_anew, memory=memory, device=device, scan=scan)
+        rng = generator(seed, "permutation", number)
+        permuted: Influence | RealInfluence
+        if real is not None:
+            permuted = real.permuted(rng)
+        else:
+            permuted = Influence(chosen.permuted(rng), memory=memory, device=device, scan=scan)
         if fdr is None:
             permuted_counts.append(len(permuted.at_least(infl, blocks)[0]))
         else:
@@ -187,6 +228,7 @@ def high_influence_pairs(
         p_value=None if p_value is None else p_value[order],
         q_value=None if q_value is None else q_value[order],
         selected=None if q_value is None else len(q_value),
+        fdr=fdr,
     )
 
 
@@ -225,9 +267,10 @@ def _check(
     trials: Trials,
     train_labels: np.ndarray,
     test_labels: np.ndarray,
-    mem: float,
+    mem: float | None,
     infl: float,
     permutations: int,
+    has_scores: bool,
 ) -> None:
     for split, labels, n in (("training", train_labels, trials.n_train), ("test", test_labels, trials.n_test)):
         if labels.shape != (n,):
@@ -235,16 +278,17 @@ def _check(
                 f"There are {n} {split} examples but their labels have the shape {labels.shape}; give one for each."
             )
     for name, threshold in (("mem", mem), ("infl", infl)):
-        if not -1 <= threshold <= 1:
+        if not has_scores and threshold is not None and not -1 <= threshold <= 1:
             raise InputError(f"The `{name}` threshold must be between -1 and 1. Got {threshold!r} instead.")
     if permutations < 0:
         raise InputError(f"The number of permutations must be 0 or more. Got {permutations} instead.")
 
 
-def _warning(found: int, permuted_counts: list[int], mem: float, infl: float) -> str | None:
+def _warning(found: int, permuted_counts: list[int], mem: float | None, infl: float) -> str | None:
     if not found:
+        least = "above chance" if mem is None else f"{mem:g}"
         return (
-            f"No pair reaches memorization {mem:g} and influence {infl:g}; run more trials or lower the thresholds"
+            f"No pair reaches memorization {least} and influence {infl:g}; run more trials or lower the thresholds"
             " (`mem`, `infl`)."
         )
     by_chance = sum(permuted_counts) / max(1, len(permuted_counts))

@@ -201,7 +201,7 @@ class _Cards:
 
     def _first(self, row: int) -> Card:
         found, label = self._scores, self._run.label_codes[0][row]
-        more = _right(found.accuracy_out[row], found.accuracy_in[row])
+        more = self._means(found.accuracy_out[row], found.accuracy_in[row])
         if self._votes is not None and (votes := self._votes[row]).sum():
             others = np.where(np.arange(len(votes)) == label, 0, votes)
             said = shortened(class_name(self._run.class_names[others.argmax()]), NAME_LETTERS)
@@ -220,11 +220,16 @@ class _Cards:
                 int((test if split == "test" else train)[k]),
                 "influence",
                 f"{value(found.value[k])} ± {error(found.stderr[k])}",
-                _right(accuracy_out[k], accuracy_in[k]),
+                self._means(accuracy_out[k], accuracy_in[k]),
                 faint=bool(found.value[k] < INFLUENCE),
             )
             for k in np.flatnonzero(found.lower > least)
         ]
+
+    def _means(self, without: float, including: float) -> str:
+        if self._run.outcome == "score":
+            return f"mean score {value(without)} → {value(including)}"
+        return f"right {percent(without)} → {percent(including)}"
 
     def _card(self, split: Split, row: int, measure: str, number: str, more: str = "", faint: bool = False) -> Card:
         side = split == "test"
@@ -232,10 +237,6 @@ class _Cards:
         named = shortened(str(self._run.ids[side][row]), NAME_LETTERS), shortened(label, NAME_LETTERS)
         html, text = self._inputs.of(split, row)
         return Card(split, *named, measure, number, more, html, text, faint)
-
-
-def _right(without: float, including: float) -> str:
-    return f"right {percent(without)} → {percent(including)}"
 
 
 def _largest(values: np.ndarray) -> np.ndarray:

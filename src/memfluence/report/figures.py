@@ -158,6 +158,7 @@ def histogram_plot(run: "Run", *, keep: float | None = None) -> "Figure":
 
 
 def _draw_histogram(figure: "Figure", run: "Run", keep: float | None) -> None:
+    run.check_bits()  # the scale is that of accuracies
     chart = histogram(run.estimate_memorization(keep).value)
     memorized = int(chart.counts[chart.edges[:-1] >= MEMORIZED].sum())
     figure.set_layout_engine("constrained")
@@ -213,6 +214,7 @@ def _carriers_of(run: "Run", pairs: Pairs, wanted: int, keep: float | None) -> l
     They are evenly spaced over the whole order, so that a figure does not show the strongest alone (the paper's last
     appendix).
     """
+    run.check_bits()
     _, first = np.unique(pairs.train_index, return_index=True)
     order = np.sort(first)  # pairs come strongest first, so this is the order of the highest influence
     if len(order) > wanted:

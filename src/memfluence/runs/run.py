@@ -18,11 +18,11 @@ from memfluence.estimators import (
     Influence,
     Memorization,
     Memory,
+    RealInfluence,
     TopK,
     TopTests,
     adjusted_influence,
     influence,
-    memorization,
     real_influence,
 )
 from memfluence.findings import Selection
@@ -54,7 +54,7 @@ class Run:
     ) -> None:
         self.store, self.memory = store, Memory.of(memory)
         self._dataset = dataset
-        self._estimates: dict[tuple[float | None, Memory, str], Influence] = {}
+        self._estimates: dict[tuple[float | None, Memory, str], Influence | RealInfluence] = {}
 
     def __repr__(self) -> str:
         data = self.info.dataset
@@ -97,6 +97,29 @@ class Run:
         return trials
 
     @property
+    def outcome(self) -> str:
+        """What is averaged unless something else is asked for: "correct" (right and wrong), or "score".
+
+        Scores are the learner's own, one real number for each example, higher is better. Memorization and influence are
+        then in their unit.
+        """
+        return self.info.outcome
+
+    @property
+    def bits(self) -> Trials:
+        """The trials, for what is about right and wrong; refused where the learner has scores of its own instead."""
+        self.check_bits()
+        return self.trials
+
+    def check_bits(self) -> None:
+        """Refuse a run whose learner has scores of its own, for what is about right and wrong."""
+        if self.outcome == "score":
+            raise InputError(
+                f"{self.path} has scores of its learner's own, and this is about right and wrong; `scores`, `pairs`,"
+                " `mislabels`, `values`, `profile`, `datamodels`, `judge` and `report` know scores."
+            )
+
+    @property
     def classes(self) -> np.ndarray:
         """The labels as their owner wrote them, each once."""
         return np.asarray(self.info.dataset["classes"])
@@ -113,7 +136,12 @@ class Run:
 
     @property
     def labels(self) -> tuple[np.ndarray, np.ndarray]:
-        """The labels of the training and of the test examples, as their owner wrote them."""
+        """The labels of the training and of the test examples, or other targets, as their owner wrote them.
+
+        Several labels, or numbers, of an example are one text.
+        """
+        if (targets := self.store.examples.targets()) is not None:
+            return targets
         return self.classes[self.label_codes[0]], self.classes[self.label_codes[1]]
 
     @cached_property
@@ -155,29 +183,35 @@ class Run:
 
     def estimate_memorization(self, keep: float | None = None) -> Memorization:
         """Memorization of every training example as arrays; `memorization` gives them as a table."""
-        return memorization(self.trials, self.info.kinds, keep)
+        return answers.memorization_of(self, keep)
 
     def memorization(
-        self, keep: float | None = None, *, outcome: Outcome = "correct", estimator: str = "plain"
+        self, keep: float | None = None, *, outcome: Outcome | None = None, estimator: str = "plain"
     ) -> "pd.DataFrame":
         """One row per training example: its memorization, how sure that is, and what it is made of.
 
         `keep` chooses one fraction where the run has several. `stderr` and the 95% interval from `lower` to
         `upper` are Agresti and Caffo's; an estimate that the trials cannot give is NaN. `outcome` is what is averaged:
-        whether models are right, a recorded "margin" or "logit", or an array (trials, n_train) of your own, its rows in
-        the order of `trials.numbers`; its means are then `mean_in` and `mean_out`, and errors are Welch's.
+        "correct", whether models are right; the learner's own "score", where it has one; a recorded "margin" or
+        "logit"; or an array (trials, n_train) of your own, its rows in the order of `trials.numbers`. Left out it is
+        `Run.outcome`. Means of all but "correct" are `mean_in` and `mean_out`, and their errors are Welch's.
         `estimator="adjusted"` has less variance.
         """
         return answers.memorization_table(self, keep, outcome=outcome, estimator=estimator).frame()
 
     def influence_estimates(
         self, keep: float | None = None, *, memory: str | int | Memory | None = None, device: str = "cpu"
-    ) -> Influence:
+    ) -> Influence | RealInfluence:
         """The estimator behind `influence`, which also gives errors and intervals."""
         cap = self._cap(memory)
         if (key := (keep, cap, device)) not in self._estimates:
             self._check_memory(cap)
-            self._estimates[key] = influence(self.trials, self.info.kinds, keep, memory=cap, device=device)
+            recorded = answers.outcomes(self, "test", None, cap)
+            self._estimates[key] = (
+                influence(self.trials, self.info.kinds, keep, memory=cap, device=device)
+                if recorded is None
+                else real_influence(self.trials, self.info.kinds, recorded, keep, memory=cap)
+            )
         return self._estimates[key]
 
     def influence(
@@ -190,7 +224,7 @@ class Run:
         per: Literal["test", "train"] = "test",
         keep: float | None = None,
         dtype: Any = np.float64,
-        outcome: Outcome = "correct",
+        outcome: Outcome | None = None,
         estimator: str = "plain",
         memory: str | int | None = None,
         device: str = "cpu",
@@ -200,9 +234,8 @@ class Run:
         All of both splits by default, or chosen ones. `same_class=True` gives one block per class instead of the
         matrix; `top_k=5` the five most influential training examples of each test example (`per="train"`: the five
         test examples that each training example helps most), without holding the matrix. `outcome` is what is
-        averaged: whether models are right, a recorded "margin" or "logit", or an array (trials, n_test) of your own,
-        its rows in the order of `trials.numbers`. The `estimator` is "plain" (Algorithm 1) or "adjusted", which has
-        less variance (docs/variance.md).
+        averaged: see `memorization`, with arrays (trials, n_test). The `estimator` is "plain" (Algorithm 1) or
+        "adjusted", which has less variance (docs/variance.md).
         `memory="2GB"` caps what the process may hold; `device="cuda"` finds `top_k` on a GPU.
         """
         answers.check_estimator(self, estimator)
@@ -241,15 +274,23 @@ class Run:
     # ---- findings
 
     def find_pairs(
-        self, mem: float = 0.25, infl: float | None = None, **options: Unpack[PairOptions]
+        self, mem: float | None = None, infl: float | None = None, **options: Unpack[PairOptions]
     ) -> findings.Pairs:
         """High-influence pairs as arrays with their summary, and how many chance alone would give; labels are codes.
 
-        `infl` is 0.15 unless `fdr` is given, a false discovery rate at which pairs are selected instead.
+        `mem` is 0.25; `infl` is 0.15 unless `fdr` is given, a false discovery rate at which pairs are selected instead.
+        Scores of the learner's own have no such thresholds: their pairs are selected at a rate of 0.1, or at an `fdr`,
+        `mem` and `infl` of yours in the score's unit.
         """
-        return findings.high_influence_pairs(*self._for_pairs, mem=mem, infl=infl, **self._capped(options))
+        recorded = [answers.outcomes(self, split, None) for split in ("train", "test")]
+        on_train, on_test = recorded
+        outcome = None if on_train is None or on_test is None else (on_train, on_test)
+        of = self.trials, self.info.kinds, *self.label_codes
+        return findings.high_influence_pairs(*of, mem=mem, infl=infl, outcome=outcome, **self._capped(options))
 
-    def pairs(self, mem: float = 0.25, infl: float | None = None, **options: Unpack[PairOptions]) -> "pd.DataFrame":
+    def pairs(
+        self, mem: float | None = None, infl: float | None = None, **options: Unpack[PairOptions]
+    ) -> "pd.DataFrame":
         """High-influence pairs, strongest first; options as for `find_pairs`.
 
         The table's `attrs` hold the paper's summary counts and `expected_by_chance`; a warning is given where that is
@@ -259,7 +300,7 @@ class Run:
         if found.warning:
             warnings.warn(found.warning, MemfluenceWarning, stacklevel=2)
         notes = {"summary": dict(found.summary), "expected_by_chance": found.expected_by_chance}
-        return Table.of_examples(found.columns(self.classes), self.ids, notes).frame()
+        return Table.of_examples(found.columns(self.labels[0]), self.ids, notes).frame()
 
     def cross_fitted_pairs(
         self, mem: float = 0.25, infl: float = 0.15, **options: Unpack[Selection]
@@ -281,8 +322,11 @@ class Run:
     def find_mislabels(self, keep: float | None = None, *, margins: bool = True) -> findings.Mislabels:
         """Training examples, ranked by how surely held-out models reject their label, as arrays; labels are codes.
 
-        Where the run recorded margins they rank, unless `margins=False`: then models have one vote each.
+        Where the run recorded margins they rank, unless `margins=False`: then models have one vote each. Where the
+        learner has scores of its own, targets are ranked by how far held-out models score below what is typical.
         """
+        if (scores := answers.outcomes(self, "train", None)) is not None:
+            return findings.unlikely_targets(self.trials, self.info.kinds, self.label_codes[0], scores, keep)
         names = ("train_prediction", "train_margin") if margins else ("train_prediction",)
         recorded = {name: self.recorded(name) for name in names if name in self.info.columns}
         said, held = recorded.get("train_prediction"), recorded.get("train_margin")
@@ -295,7 +339,8 @@ class Run:
         Ranked by how far held-out models reject the label where margins were recorded, otherwise by votes. With
         `record=("prediction", "margin")` there is also a better label.
         """
-        return Table.of_examples(self.find_mislabels(keep).columns(self.classes), self.ids).frame()
+        found = self.find_mislabels(keep).columns(self.classes, self.labels[0])
+        return Table.of_examples(found, self.ids).frame()
 
     def held_out_votes(self, keep: float | None = None) -> np.ndarray:
         """Counts (n_train, n_classes): of the models that left a training example out, those that predict each class.
@@ -303,7 +348,7 @@ class Run:
         Needs recorded predictions (`record=("prediction",)`).
         """
         predictions = self.recorded("train_prediction")
-        return findings.held_out_votes(self.trials, self.info.kinds, len(self.classes), predictions, keep)
+        return findings.held_out_votes(self.bits, self.info.kinds, len(self.classes), predictions, keep)
 
     def find_duplicates(
         self, infl: float = 0.4, mem: float = 0.25, **options: Unpack[DuplicateOptions]
@@ -328,13 +373,13 @@ class Run:
     ) -> findings.Attack:
         """An attack on membership by recorded log-odds, and its success; options of `findings.membership_attack`."""
         chosen = self._capped({"memory": memory})
-        of = self.trials, self.info.kinds, self.recorded("train_logit")
+        of = self.bits, self.info.kinds, self.recorded("train_logit")
         return findings.membership_attack(*of, keep, variance=variance, resamples=resamples, seed=seed, **chosen)
 
     def find_groups(self, keep: float | None = None) -> findings.GroupScores:
         """Memorization of each group, and what it adds to the test accuracy, as arrays; of a run with groups."""
         groups = self.store.examples.groups()
-        return findings.group_scores(self.trials, self.info.kinds, *groups, keep, memory=self.memory)
+        return findings.group_scores(self.bits, self.info.kinds, *groups, keep, memory=self.memory)
 
     def groups(self, keep: float | None = None) -> "pd.DataFrame":
         """One row per group: its memorization, and what it adds to the test accuracy."""
@@ -342,7 +387,7 @@ class Run:
 
     def group_influence(self, keep: float | None = None) -> Influence:
         """Influence of groups on test examples: all that `influence_estimates` gives, with groups for examples."""
-        grouped = findings.group_trials(self.trials, self.store.examples.groups()[0], self.memory)
+        grouped = findings.group_trials(self.bits, self.store.examples.groups()[0], self.memory)
         return influence(grouped, self.info.kinds, keep, memory=self.memory)
 
     # ---- showing it
@@ -375,7 +420,7 @@ class Run:
         return memfluence.report.show(self, example, index, split, keep)
 
     def show_pairs(
-        self, top: int = 10, mem: float = 0.25, infl: float | None = None, **options: Unpack[PairOptions]
+        self, top: int = 10, mem: float | None = None, infl: float | None = None, **options: Unpack[PairOptions]
     ) -> "memfluence.report.Shown":
         """The `top` training examples of the strongest pairs and what each carries; other options as for `pairs`."""
         return memfluence.report.show_pairs(self, top, {"mem": mem, "infl": infl, **options})
@@ -387,6 +432,8 @@ class Run:
     def _repr_html_(self) -> str:
         """The run as a notebook shows it."""
         status = self.status()
+        if self.outcome == "score":
+            return memfluence.report.run_html(status, None, "Memorization is in the score's unit: run.memorization().")
         try:
             return memfluence.report.run_html(status, self.estimate_memorization().value)
         except MemfluenceError as error:  # no trials yet, several keep fractions, a cap on memory
@@ -396,7 +443,7 @@ class Run:
 
     @property
     def _for_pairs(self) -> tuple[Any, ...]:
-        return self.trials, self.info.kinds, *self.label_codes
+        return self.bits, self.info.kinds, *self.label_codes
 
     def _cap(self, memory: str | int | Memory | None) -> Memory:
         return self.memory if memory is None else Memory.of(memory)

@@ -17,6 +17,7 @@ from memfluence.estimators import (
     Difference,
     Influence,
     Judgement,
+    Memorization,
     Memory,
     RealInfluence,
     adjusted_memorization,
@@ -45,11 +46,19 @@ if TYPE_CHECKING:
     from memfluence.runs.run import Run
 
 ESTIMATORS = ("plain", "adjusted")
-Outcome = str | np.ndarray  # "correct", "margin", "logit", or an array (trials, n)
+Outcome = str | np.ndarray  # "correct", "score", "margin", "logit", or an array (trials, n)
+
+
+def memorization_of(run: "Run", keep: float | None, outcome: Outcome | None = None) -> Memorization:
+    """Memorization measured by the outcome, the run's own unless another is named."""
+    recorded = outcomes(run, "train", outcome)
+    if recorded is None:
+        return memorization(run.trials, run.info.kinds, keep)
+    return real_memorization(run.trials, run.info.kinds, recorded, keep)
 
 
 def memorization_table(
-    run: "Run", keep: float | None = None, *, outcome: Outcome = "correct", estimator: str = "plain"
+    run: "Run", keep: float | None = None, *, outcome: Outcome | None = None, estimator: str = "plain"
 ) -> Table:
     """The table of `Run.memorization`."""
     check_estimator(run, estimator)
@@ -57,7 +66,7 @@ def memorization_table(
     if estimator == "adjusted":
         found = adjusted_memorization(*of, run.label_codes[0], keep, outcome=recorded, memory=run.memory)
     else:
-        found = memorization(*of, keep) if recorded is None else real_memorization(*of, recorded, keep)
+        found = memorization_of(run, keep, outcome)
     arms = ("accuracy_in", "accuracy_out") if recorded is None else ("mean_in", "mean_out")
     names = ("stderr", "lower", "upper", *arms, "trials_in", "trials_out")
     own = {"memorization": found.value, **{name: getattr(found, name) for name in names}}
@@ -69,7 +78,7 @@ def values(
     kind: Literal["banzhaf", "shapley"] = "banzhaf",
     *,
     test: Any = None,
-    outcome: Outcome = "correct",
+    outcome: Outcome | None = None,
     empty: float | None = None,
 ) -> "pd.DataFrame":
     """One row per training example: its Banzhaf or Shapley value for a test set, with its error.
@@ -77,7 +86,8 @@ def values(
     Of a run with groups, one row per group: its trials draw groups, so groups are what has a value.
 
     The utility of a subset is the mean outcome, over the test examples chosen (all by default), of a model trained on
-    it: the share that it gets right, a recorded "margin" or "logit", or an array (trials, n_test). Banzhaf values need
+    it: the share that it gets right, the learner's own "score", a recorded "margin" or "logit", or an array (trials,
+    n_test). Banzhaf values need
     a run with design="bernoulli" and keep=0.5, Shapley values one with design="uniform". `empty` is the utility of no
     training, which Shapley values need: that of a guess among the classes where the outcome is right and wrong; without
     it they start at the smallest subset. `attrs["target"]` of the table says what was estimated.
@@ -86,7 +96,7 @@ def values(
 
 
 def value_table(
-    run: "Run", kind: str, *, test: Any = None, outcome: Outcome = "correct", empty: float | None = None
+    run: "Run", kind: str, *, test: Any = None, outcome: Outcome | None = None, empty: float | None = None
 ) -> Table:
     """The table of `values`; its note `target` says what they estimate."""
     if kind not in ("banzhaf", "shapley"):
@@ -119,7 +129,7 @@ def value_table(
                 " make a run with `design='uniform'`."
             )
         trials, smallest = drawn, int(plan["options"]["smallest"])
-        if empty is None and smallest == 1 and isinstance(outcome, str) and outcome == "correct":
+        if empty is None and smallest == 1 and _is_right_or_wrong(run, outcome):
             empty = 1 / len(run.classes)
         utility = mean_utility(trials, _outcomes(run, trials, outcome), test)
         found = shapley_values(trials, utility, smallest=smallest, empty=empty)
@@ -150,7 +160,7 @@ def c_scores(run: "Run") -> "pd.DataFrame":
 
 def c_score_table(run: "Run") -> Table:
     """The table of `c_scores`."""
-    found = estimate_c_scores(run.trials, run.info.kinds)
+    found = estimate_c_scores(run.bits, run.info.kinds)
     names = ["" if keep is None else f"_{keep:g}" for keep in found.keep]
     columns = {
         **_who(run),
@@ -188,12 +198,12 @@ def datamodels(run: "Run", test: Any, *, outcome: Outcome | None = None, keep: f
     return fit_datamodels(trials, _finest_outcomes(run, trials, outcome, chosen), chosen, run.memory)
 
 
-def profile(run: "Run", test: int, *, outcome: Outcome = "correct", keep: float | None = None) -> "pd.DataFrame":
+def profile(run: "Run", test: int, *, outcome: Outcome | None = None, keep: float | None = None) -> "pd.DataFrame":
     """All influences on one test example, from the most helpful training example to the most harmful, with errors."""
     return profile_table(run, test, outcome=outcome, keep=keep).frame()
 
 
-def profile_table(run: "Run", test: int, *, outcome: Outcome = "correct", keep: float | None = None) -> Table:
+def profile_table(run: "Run", test: int, *, outcome: Outcome | None = None, keep: float | None = None) -> Table:
     """The table of `profile`."""
     one = chosen_tests(run.info.n_test, [test])
     found = _profile_estimates(run, outcome, keep).block_with_errors(test=one)
@@ -206,7 +216,7 @@ def clear_by_chance(
     run: "Run",
     test: int,
     *,
-    outcome: Outcome = "correct",
+    outcome: Outcome | None = None,
     keep: float | None = None,
     permutations: int = 20,
     seed: int = 0,
@@ -224,7 +234,7 @@ def clear_by_chance(
     return {"helpful": helpful / permutations, "harmful": harmful / permutations}
 
 
-def _profile_estimates(run: "Run", outcome: Outcome, keep: float | None) -> Influence | RealInfluence:
+def _profile_estimates(run: "Run", outcome: Outcome | None, keep: float | None) -> Influence | RealInfluence:
     found = outcomes(run, "test", outcome)
     if found is None:
         return run.influence_estimates(keep)
@@ -243,7 +253,7 @@ def judge(
     """Judge attribution scores (n_train, n_test), or several by name, by trials that they did not use.
 
     `trials=(1000, 2000)` takes those numbers, the end excluded, for scores that used the others. `test` chooses test
-    examples. The outcome is the finest that the run records (margin, logit, right and wrong) unless one is named.
+    examples. The outcome is the finest that the run records (score, margin, logit, correct) unless one is named.
     A run with several models per mask (design="repeats:5") also says how well any score could do.
     """
     given = scores if isinstance(scores, Mapping) else {"scores": scores}
@@ -277,7 +287,7 @@ def read_scores(path: Path) -> np.ndarray:
 
 def finest_outcome(run: "Run") -> str:
     """The name of the finest outcome that the run records."""
-    return next((name for name in ("margin", "logit") if f"test_{name}" in run.info.columns), "correct")
+    return next((name for name in ("score", "margin", "logit") if f"test_{name}" in run.info.columns), "correct")
 
 
 def _finest_outcomes(run: "Run", trials: Trials, outcome: Outcome | None, test: np.ndarray) -> np.ndarray:
@@ -287,31 +297,38 @@ def _finest_outcomes(run: "Run", trials: Trials, outcome: Outcome | None, test: 
     return unpack(trials.test_correct, trials.n_test)[:, test] if found is None else found[:, test]
 
 
-def _outcomes(run: "Run", trials: Trials, outcome: Outcome) -> np.ndarray | None:
+def _outcomes(run: "Run", trials: Trials, outcome: Outcome | None) -> np.ndarray | None:
     """Real-valued outcomes (trials, n_test) of some of the run's trials; None for right and wrong."""
     found = outcomes(run, "test", outcome)
     return None if found is None else found[np.searchsorted(run.trials.numbers, trials.numbers)]
 
 
-def outcomes(run: "Run", split: str, outcome: Outcome, memory: Memory | None = None) -> np.ndarray | None:
+def outcomes(run: "Run", split: str, outcome: Outcome | None, memory: Memory | None = None) -> np.ndarray | None:
     """Real-valued outcomes (trials, n) of all the run's trials; None for right and wrong, which are counted as bits."""
+    outcome = run.outcome if outcome is None else outcome
     if isinstance(outcome, str):
         if outcome == "correct":
+            run.check_bits()
             return None
         if outcome == "smoothed":
             raise InputError(
                 "The outcome 'smoothed' was removed, since its bias can be many times the error of 'correct';"
                 " choose 'margin', or 'correct' with the estimator 'adjusted'."
             )
-        if outcome not in ("margin", "logit"):
+        if outcome not in ("score", "margin", "logit"):
             raise InputError(
-                f"The `outcome` parameter must be correct, margin, logit or an array. Got {outcome!r} instead."
+                f"The `outcome` parameter must be correct, score, margin, logit or an array. Got {outcome!r} instead."
             )
         return run.recorded(f"{split}_{outcome}", memory=memory)
     found, shape = np.asarray(outcome), (len(run.trials), run.info.n_train if split == "train" else run.info.n_test)
     if found.shape != shape:
         raise InputError(f"The outcomes must have the shape (trials, n_{split}) = {shape}. Got {found.shape}.")
     return found
+
+
+def _is_right_or_wrong(run: "Run", outcome: Outcome | None) -> bool:
+    outcome = run.outcome if outcome is None else outcome
+    return isinstance(outcome, str) and outcome == "correct"
 
 
 def check_estimator(run: "Run", estimator: str) -> None:

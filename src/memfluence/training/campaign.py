@@ -68,7 +68,7 @@ class Campaign:
         pending, done = _pending(store, self.info.trials, self.shard, options.retry_failed)
         there, every = store.info, float(options.checkpoint_every)
         record = there.record if there.says_record else usual_record(there)
-        if pending and not (there.says_record or record):
+        if pending and not (there.says_record or record) and self.dataset.task == "classes":
             _note(
                 f"Margins, which are recorded where the learner gives scores, would take {margin_bytes(there):,} bytes,"
                 f" more than {LARGEST_MARGINS:,}, so they are not; `record=['margin']` records them all the same."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from memfluence.estimators import Influence, class_members, keep_largest
+from memfluence.estimators import Influence, RealInfluence, class_members, keep_largest
 from memfluence.estimators.counts import kernels, pair_counts
 
 if TYPE_CHECKING:
@@ -91,8 +91,12 @@ def _none_yet(rows: int, k: int) -> tuple[np.ndarray, np.ndarray]:
     return np.full((rows, k), np.nan), np.full((rows, k), -1)
 
 
-def accuracies_of(estimates: Influence, train: np.ndarray, test: np.ndarray, value: np.ndarray) -> list[np.ndarray]:
-    """Shares of right models among those that kept the training example and those that did not: (pairs,) each."""
+def accuracies_of(
+    estimates: Influence | RealInfluence, train: np.ndarray, test: np.ndarray, value: np.ndarray
+) -> list[np.ndarray]:
+    """Shares of right models, or mean scores, of those that kept the training example and of the others: (pairs,)."""
+    if isinstance(estimates, RealInfluence):
+        return list(estimates.means_at(train, test))
     arms = estimates.arms
     accuracy_in = pair_counts(arms.in_trials.mask, arms.in_trials.test_correct, train, test) / arms.trials_in[train]
     return [accuracy_in, accuracy_in - value]
@@ -122,7 +126,9 @@ def _most_similar(values: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.
     return index, correlation
 
 
-def _with_errors(estimates: Influence, train: np.ndarray, test: np.ndarray, index: np.ndarray) -> Strongest:
+def _with_errors(
+    estimates: Influence | RealInfluence, train: np.ndarray, test: np.ndarray, index: np.ndarray
+) -> Strongest:
     """Estimates, intervals and accuracies of the pairs of which `index`, (n, k), is one side."""
     there = index >= 0
     pairs = [np.broadcast_to(side, index.shape)[there] for side in (train, test)]

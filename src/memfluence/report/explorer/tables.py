@@ -86,7 +86,7 @@ def test_columns(labels: np.ndarray, accuracy: np.ndarray, details: Details, bel
     }
 
 
-def pair_table(run: "Run", found: Pairs, believed: Pairs, keep: float | None) -> Document:
+def pair_table(run: "Run", found: Pairs, believed: Pairs, keep: float | None, unit: float) -> Document:
     """The pairs above the threshold and those that are believed, strongest first; of too many the believed stay."""
     both = [np.concatenate([getattr(believed, name), getattr(found, name)]) for name in ("train_index", "test_index")]
     _, first = np.unique(both[0] * run.info.n_test + both[1], return_index=True)
@@ -97,7 +97,8 @@ def pair_table(run: "Run", found: Pairs, believed: Pairs, keep: float | None) ->
     lower, upper = (
         np.concatenate([getattr(believed, name), getattr(found, name)])[some] for name in ("lower", "upper")
     )
-    accuracy_in, accuracy_out = accuracies_of(run.influence_estimates(keep), train, test, value)
+    means = accuracies_of(run.influence_estimates(keep), train, test, value * unit)
+    accuracy_in, accuracy_out = (mean / unit for mean in means)
     return {
         "train": packed(train),
         "test": packed(test),
@@ -124,8 +125,11 @@ def mislabel_list(found: Mislabels) -> Document:
     return listed
 
 
-def duplicate_list(found: Duplicates) -> Document:
-    """The likely near-duplicates, surest first, and how many there are in all."""
+def duplicate_list(found: Duplicates | None) -> Document:
+    """The likely near-duplicates, surest first, and how many there are in all; none where nobody looked for them."""
+    if found is None:
+        names = ("train", "test", "influence", "lower", "upper", "sameOutcome")
+        return {**{name: packed(np.empty(0, np.int64)) for name in names}, "total": 0, "byChance": None}
     some = slice(0, LISTED)
     by_chance = None if np.isnan(found.expected_by_chance) else found.expected_by_chance
     return {

@@ -3,18 +3,19 @@
 import hashlib
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from memfluence import __version__
 from memfluence.datasets import Dataset, as_dataset, short_name
 from memfluence.errors import InputError, RunMismatchError
-from memfluence.estimators import Memorization
+from memfluence.estimators import Memorization, q_values
 from memfluence.estimators.counts import column_counts
 from memfluence.findings import Pairs, influences_by_chance, tail_map
 from memfluence.paper import INFLUENCE, MEMORIZED
@@ -39,6 +40,7 @@ RATE = 0.1  # false discovery rate of the pairs that are believed
 STEPS = 100  # thresholds on influence per unit, at which pairs are counted
 
 Progress = Callable[[float], None]
+T = TypeVar("T")
 
 
 def write_report(
@@ -69,9 +71,14 @@ def write_report(
         notices.append(f"This is about the trials that keep {shown:g}; the run also has {fractions}.")
     with new_folder(out) as folder:
         title = title or _heading(run, data)
-        about, order = _findings(run, keep, folder, progress)
-        scores = run.estimate_memorization(keep)
-        cells = tail_map(scores, run.label_codes[0])
+        about, order, scores = _findings(run, keep, folder, progress)
+        of_map = scores
+        if run.outcome == "score":
+            of_map = replace(
+                scores, mean_in=np.ones_like(scores.value), mean_out=1 - scores.value
+            )  # no such chart of them
+            notices.append(_of_scores(about["facts"]["unit"]))
+        cells = tail_map(of_map, run.label_codes[0])
         add_map(folder, data, cells, scores, lambda share: progress(TOLD + (MAPPED - TOLD) * share))
         progress(MAPPED)
         about |= add_inputs(folder, data, run, order, lambda share: progress(MAPPED + (1 - MAPPED) * share))
@@ -92,6 +99,16 @@ def write_report(
         )
     progress(1.0)
     return page
+
+
+def _of_scores(unit: float) -> str:
+    """What a reader has to know of a run whose learner has scores of its own."""
+    return (
+        "The learner has a score of its own for each example, higher is better: where this page speaks of accuracy, or"
+        f" of a share that is right, it is the mean score. 1 on this page (or 100%) is a score of {unit:g}; memorization"
+        " and influence are in the same unit. Pairs and memorized examples are selected at a false discovery rate of"
+        " 0.1."
+    )
 
 
 def is_current(
@@ -128,23 +145,33 @@ def _data_of(run: "Run", spec: Any) -> tuple[Dataset | None, str | None]:
         return None, f"Only numbers are shown, no inputs. {error}"
 
 
-def _findings(run: "Run", keep: float | None, folder: Folder, progress: Progress) -> tuple[dict[str, Any], np.ndarray]:
-    """Write every table of numbers; give what the overview says about them, and the order of training examples."""
-    scores = run.estimate_memorization(keep)
-    pairs = run.find_pairs(MEMORIZED, INFLUENCE, keep=keep, permutations=0)
-    believed = run.find_pairs(MEMORIZED, fdr=RATE, keep=keep, permutations=0)
+def _findings(
+    run: "Run", keep: float | None, folder: Folder, progress: Progress
+) -> tuple[dict[str, Any], np.ndarray, Memorization]:
+    """Write every table of numbers; give what the overview says about them, the order of training examples, and scores.
+
+    All that is measured in the unit of a learner's own scores is divided by one that makes it fit the page.
+    """
+    scores, has_scores = run.estimate_memorization(keep), run.outcome == "score"
+    believed = run.find_pairs(None if has_scores else MEMORIZED, fdr=RATE, keep=keep, permutations=0)
+    pairs = believed if has_scores else run.find_pairs(MEMORIZED, INFLUENCE, keep=keep, permutations=0)
     mislabels = run.find_mislabels(keep)
-    duplicates = run.find_duplicates(keep=keep)
+    duplicates = None if has_scores else run.find_duplicates(keep=keep)
     progress(FOUND)
     details = influence_details(run, keep, lambda share: progress(FOUND + (COUNTED - FOUND) * share))
+    unit = _unit(run, scores, details.carried.influence, details.harmful.influence)
+    scores, mislabels = _in_unit(scores, unit), _in_unit(mislabels, unit)
+    pairs, believed = _in_unit(pairs, unit), _in_unit(believed, unit)
+    lists = {name: _in_unit(getattr(details, name), unit) for name in ("carried", "carriers", "harmful")}
+    details = replace(details, **lists)
     said_out, said = _said(run, keep)
     train_labels, test_labels = run.label_codes
-    accuracy = _test_accuracies(run, keep)
+    accuracy = _test_accuracies(run, keep) / unit
     order = tables.default_order(scores, details.carried.influence[:, 0])
     documents = {
         "train": tables.train_columns(train_labels, scores, details, believed, order),
         "test": tables.test_columns(test_labels, accuracy, details, believed),
-        "pairs": tables.pair_table(run, pairs, believed, keep),
+        "pairs": tables.pair_table(run, pairs, believed, keep, unit),
         "mislabels": tables.mislabel_list(mislabels),
         "duplicates": tables.duplicate_list(duplicates),
     }
@@ -161,10 +188,29 @@ def _findings(run: "Run", keep: float | None, folder: Folder, progress: Progress
         "nTest": run.info.n_test,
         "chunk": tables.CHUNK,
         "predictions": said_out is not None,
-        "found": {"mislabels": int(mislabels.believed.sum()), "duplicates": len(duplicates)},
-        "facts": _facts_of(run, keep, scores, pairs, believed),
+        "found": {"mislabels": int(mislabels.believed.sum()), "duplicates": len(duplicates or ())},
+        "facts": _facts_of(run, keep, scores, pairs, believed, unit),
     }
-    return about, order
+    return about, order, scores
+
+
+def _unit(run: "Run", scores: Memorization, *influences: np.ndarray) -> float:
+    """What is 1 on the page, whose scale runs from -1 to 1: of scores the least of 1, 2, 5, 10, ... above them all."""
+    if run.outcome != "score":
+        return 1.0
+    shown = (scores.mean_in, scores.mean_out, scores.value, *influences)
+    highest = max((float(np.nanmax(np.abs(part))) for part in shown if not np.isnan(part).all()), default=0.0)
+    power = 10.0 ** np.floor(np.log10(highest)) if highest > 0 else 1.0
+    return float(next(step * power for step in (1, 2, 5, 10) if step * power >= highest * (1 - 1e-9)))
+
+
+def _in_unit(found: T, unit: float) -> T:
+    """The same with all that is measured in the unit."""
+    if unit == 1:
+        return found
+    real = {name: part for name, part in vars(found).items() if getattr(part, "dtype", None) == np.float64}
+    own = {name: part / unit for name, part in real.items() if not name.endswith("_value")}
+    return replace(found, **own)  # type: ignore[type-var]
 
 
 def _said(run: "Run", keep: float | None) -> tuple[tables.Votes | None, tables.Votes | None]:
@@ -220,18 +266,29 @@ def _chosen_keep(run: "Run", keep: float | None) -> tuple[float | None, list[flo
 
 
 def _test_accuracies(run: "Run", keep: float | None) -> np.ndarray:
-    """The share of models that are right on each test example, (n_test,); NaN without trials."""
+    """The share of models that are right on each test example, or their mean score, (n_test,); NaN without trials."""
+    if run.outcome == "score":
+        recorded = run.recorded("test_score").astype(np.float64)
+        numbers = np.concatenate([part.numbers for part in run.influence_estimates(keep).arms.parts])
+        return np.asarray(recorded[np.searchsorted(run.trials.numbers, numbers)].mean(axis=0))
     parts = run.influence_estimates(keep).arms.parts
     trials = sum(map(len, parts))
     right = sum(column_counts(part.test_correct, part.n_test) for part in parts)
     return np.asarray(right) / trials if trials else np.full(run.info.n_test, np.nan)
 
 
-def _facts_of(run: "Run", keep: float | None, scores: Memorization, pairs: Pairs, believed: Pairs) -> dict[str, Any]:
+def _facts_of(
+    run: "Run", keep: float | None, scores: Memorization, pairs: Pairs, believed: Pairs, unit: float
+) -> dict[str, Any]:
     """Counts, accuracies, the histogram and how sure it all is; what is not known is None."""
     arms = run.influence_estimates(keep).arms
     known = ~np.isnan(scores.value)
     memorized = scores.value >= MEMORIZED  # NaN is never at least anything
+    thresholds = {"memorization": MEMORIZED, "influence": INFLUENCE}
+    if scores.p_value is not None:
+        memorized = q_values(scores.p_value, len(scores.p_value)) <= RATE
+        least = {"memorization": scores.value[memorized], "influence": pairs.influence}
+        thresholds = {name: float(np.floor(found.min(initial=1.0) * 1e4) / 1e4) for name, found in least.items()}
     bins = histogram(scores.value)
     return {
         "trials": sum(map(len, arms.parts)),
@@ -239,17 +296,19 @@ def _facts_of(run: "Run", keep: float | None, scores: Memorization, pairs: Pairs
         "keep": arms.keep,
         "accuracyIn": _mean(scores.accuracy_in, scores.trials_in),
         "accuracyOut": _mean(scores.accuracy_out, scores.trials_out),
-        "testAccuracy": _number(_test_accuracies(run, keep).mean()),
+        "testAccuracy": _number(_test_accuracies(run, keep).mean() / unit),
+        "outcome": run.outcome,
+        "unit": unit,
         "trialsIn": _number(np.median(scores.trials_in)),
         "trialsOut": _number(np.median(scores.trials_out)),
         "stderr": _number(np.median(scores.stderr[known])) if known.any() else None,
         "stderrOfMemorized": _number(np.median(scores.stderr[memorized])) if memorized.any() else None,
-        "surelyMemorized": int((scores.lower >= MEMORIZED).sum()),
+        "surelyMemorized": int((scores.lower >= thresholds["memorization"]).sum()),
         "memorized": int(memorized.sum()),
         "known": int(known.sum()),
         "meanMemorization": _number(scores.value[known].mean()) if known.any() else None,
         "histogram": {"edges": bins.edges.tolist(), "counts": bins.counts.tolist(), "missing": bins.missing},
-        "thresholds": {"memorization": MEMORIZED, "influence": INFLUENCE},
+        "thresholds": thresholds,
         "pairs": {
             **pairs.summary,
             "tested": pairs.tested,
@@ -265,9 +324,10 @@ def _at_least(run: "Run", keep: float | None, pairs: Pairs, believed: Pairs) -> 
 
     Below the paper's threshold only the believed are counted.
     """
-    chance = influences_by_chance(
-        run.trials, run.info.kinds, *run.label_codes, mem=MEMORIZED, infl=INFLUENCE, keep=keep, memory=run.memory
-    )
+    of = run.trials, run.info.kinds, *run.label_codes
+    chance = []  # of real outcomes no threshold is asked about
+    if run.outcome == "correct":
+        chance = influences_by_chance(*of, mem=MEMORIZED, infl=INFLUENCE, keep=keep, memory=run.memory)
     steps = np.arange(STEPS + 1) / STEPS  # (thresholds,)
 
     def counts(influences: np.ndarray) -> list[int]:
