@@ -13,7 +13,7 @@ def test_options_of_pairs_are_named_with_their_types(method: Callable[..., objec
     parameters = inspect.signature(method).parameters
     assert parameters["fdr"].annotation == float | None
     assert parameters["same_class"].kind is inspect.Parameter.KEYWORD_ONLY
-    assert parameters["mem"].default == 0.25
+    assert parameters["mem"].annotation == float | None
     assert "options" not in parameters
 
 

@@ -20,7 +20,6 @@ from memfluence.datasets import Dataset
 from memfluence.errors import DatasetError, LearnerError
 from memfluence.records import EXTRA_COLUMNS, GIVEN, Failure, Outcome, Trial
 
-
 NOTHING_KEPT = "the trial keeps no example, so there is nothing to train on; raise `keep`."
 _EXITED = (
     "the learner's code ended the program, by sys.exit or by reading options that are not its own; raise an error."

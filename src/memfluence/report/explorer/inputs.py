@@ -74,13 +74,14 @@ def _add_rows(folder: Folder, data: Dataset | None, run: "Run", known: Ids, done
     n_train, n_test = run.info.n_train, run.info.n_test
     examples = n_train + n_test
     letters = letters_for(data.x_train, n_train, examples) if data else 0
-    for split, inputs, ids, n, before in (
-        ("train", data and data.x_train, known[0], n_train, 0),
-        ("test", data and data.x_test, known[1], n_test, n_train),
+    targets = run.store.examples.targets() or (None, None)
+    for split, inputs, ids, own, n, before in (
+        ("train", data and data.x_train, known[0], targets[0], n_train, 0),
+        ("test", data and data.x_test, known[1], targets[1], n_test, n_train),
     ):
         for number, start in enumerate(range(0, n, CHUNK)):
             rows = range(start, min(n, start + CHUNK))
-            document = rows_as_json(inputs, rows, letters) if data else {}
+            document = rows_as_json(inputs, rows, letters, own) if data else {}
             if ids is not None:
                 document["ids"] = [shortened(str(ids[row]), ID_LETTERS) for row in rows]
             folder.add(f"{split}-inputs-{number}.js", script(f"{split}-inputs-{number}", document))
@@ -103,15 +104,19 @@ def is_text(inputs: Any) -> bool:
     return isinstance(one_input(inputs, 0), str)
 
 
-def rows_as_json(inputs: Any, rows: range, letters: int) -> Rows:
-    """{"texts": [...]} or {"names": [...], "features": [[[name's number, value], ...], ...], "more": [...]}."""
+def rows_as_json(inputs: Any, rows: range, letters: int, targets: np.ndarray | None = None) -> Rows:
+    """{"texts": [...]} or {"names": [...], "features": [[[name's number, value], ...], ...], "more": [...]}.
+
+    Targets that are no classes stand before the features.
+    """
     ones = [one_input(inputs, row) for row in rows]
     if all(isinstance(one, str) for one in ones):
         return {"texts": [_cut(one, letters) for one in ones]}
     names: dict[str, int] = {}
     rows_of, more = [], []
-    for one in ones:
+    for row, one in zip(rows, ones):
         every = [("text", one)] if isinstance(one, str) else list(features(one))
+        every = every if targets is None else [("target", targets[row]), *every]
         rows_of.append(
             [
                 [names.setdefault(shortened(name, NAME_LETTERS), len(names)), cell(value)]
