@@ -283,6 +283,7 @@ def test_values_and_the_others_are_methods_too(runs: dict[str, mf.Run]) -> None:
 def test_dir_shows_what_a_user_may_call_and_nothing_else(runs: dict[str, mf.Run]) -> None:
     assert dir(runs["fixed"]) == [
         "attack",
+        "bits",
         "c_scores",
         "class_names",
         "classes",
@@ -309,6 +310,7 @@ def test_dir_shows_what_a_user_may_call_and_nothing_else(runs: dict[str, mf.Run]
         "memorization",
         "memory",
         "mislabels",
+        "outcome",
         "pair_stability",
         "pairs",
         "path",

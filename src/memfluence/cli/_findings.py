@@ -239,12 +239,13 @@ def mislabels(
     after the labels that are believed to be wrong.
     """
     from memfluence.report import mislabels_figure
+    from memfluence.runs.values import check_bits
 
     found = run.find_mislabels(keep)
     believed = int(found.believed.sum())
     listed = _written(run, found.columns(run.classes, run.labels[0]), out)
     if images is not None:
-        run.check_bits()
+        check_bits(run)
         mislabels_figure(run, run.dataset(data), found, images, top)
     yield {"trials": len(run.trials), "believed": believed, "mislabels": listed.take(slice(top)).rows()}
     say(_how_many(found, believed))

@@ -2,15 +2,10 @@
 
 Targets are classes, or what else a learner is to give: numbers, several labels, sequences of labels (`Dataset.task`).
 
-Inputs are anything with a length whose rows can be taken: arrays, DataFrames, sparse matrices, lists. The fingerprint
-is equal for equal values, whatever file or container they came from. Text is the same in a list, an array or a pandas
-Series; numbers are the same in either byte order or memory order, in NumPy or torch; a sparse matrix is the same in
-every format. The type of numbers counts (a float32 is not a float64), and so do a table's column names, because
-learners see them. Images that stay in their files say themselves what stands for their content.
+Inputs are anything with a length whose rows can be taken: arrays, DataFrames, sparse matrices, lists.
 """
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from memfluence.datasets.fingerprint import blocks_of, fingerprint_of, length_of
 from memfluence.datasets.labels import (
     TASKS,
     Task,
@@ -33,7 +29,6 @@ from memfluence.datasets.labels import (
 from memfluence.errors import DatasetError
 
 _NOT_FINITE = "a NaN, an infinity or a missing value; drop or fill such values"
-_BYTES_AT_ONCE = 1 << 24  # bounds the copies made while hashing and checking
 WEIGHT = "sample_weight"  # of each training example: the attribute train_sample_weight
 _NO_CLASS = "all"  # the one class of examples whose targets are no classes
 
@@ -104,15 +99,13 @@ class Dataset:
 
         The classes and the value range are part of it, because learners shape and scale by them.
         """
-        hasher = hashlib.blake2b(digest_size=16)
-        parts = (self.x_train, self.x_test, self.y_train, self.y_test)
-        for part in (*parts, list(self.classes), [float(bound) for bound in self.value_range or ()]):
-            _add(hasher, part)
+        parts = [self.x_train, self.x_test, self.y_train, self.y_test, list(self.classes)]
+        parts.append([float(bound) for bound in self.value_range or ()])
         if self.task != "classes":
-            _add(hasher, [self.task, *(self.targets or ())])
+            parts.append([self.task, *(self.targets or ())])
         if self.sample_weight is not None:
-            _add(hasher, [WEIGHT, np.asarray(self.sample_weight, np.float64)])
-        return hasher.hexdigest()
+            parts.append([WEIGHT, np.asarray(self.sample_weight, np.float64)])
+        return fingerprint_of(parts)
 
     def __repr__(self) -> str:
         what = f"{self.n_classes} classes" if self.task == "classes" else f"task {self.task}"
@@ -160,9 +153,9 @@ def from_arrays(
     ]
     x_train, x_test = _inputs(x_train, f"{name}: train"), _inputs(x_test, f"{name}: test")
     for split, inputs, there in (("train", x_train, labels[0]), ("test", x_test, labels[1])):
-        if there is not None and _length(inputs) != len(there):
+        if there is not None and (n := length_of(inputs)) != len(there):
             raise DatasetError(
-                f"{name}: {split} has {_length(inputs)} inputs but {len(there)} labels; give one label for each input."
+                f"{name}: {split} has {n} inputs but {len(there)} labels; give one label for each input."
             )
         index = index_of(*given[split], f"{name}: {split}")
         ids[split] = index if ids[split] is None else ids[split]
@@ -182,7 +175,7 @@ def from_arrays(
     if task == "classes":
         y_train, y_test, classes = encoded(labels[0], labels[1], class_names, name)
     else:
-        y_train, y_test = (np.zeros(_length(inputs), np.int64) for inputs in (x_train, x_test))
+        y_train, y_test = (np.zeros(length_of(inputs), np.int64) for inputs in (x_train, x_test))
         classes, targets = (_NO_CLASS,), None if task == "any" else tuple(labels)
         if targets and targets[0].shape[1:] != targets[1].shape[1:]:
             raise DatasetError(
@@ -316,7 +309,7 @@ def _inputs(inputs: Any, where: str) -> Any:
             return inputs
         return array if array.dtype.kind in "biufc" else inputs
     try:
-        _length(inputs)
+        length_of(inputs)
         if isinstance(inputs, str | bytes | dict | set) or not hasattr(inputs, "__getitem__"):
             raise TypeError
     except TypeError:
@@ -327,23 +320,10 @@ def _inputs(inputs: Any, where: str) -> Any:
     return inputs
 
 
-def _length(inputs: Any) -> int:
-    shape = getattr(inputs, "shape", None)  # sparse matrices refuse len()
-    return int(shape[0]) if shape else len(inputs)
-
-
-def _blocks(array: Any) -> Iterator[tuple[int, np.ndarray]]:
-    """An array (NumPy, torch, a memory map) in pieces of bounded size: (first row, the rows)."""
-    row_bytes = int(np.prod(array.shape[1:], dtype=np.int64)) * int(getattr(array.dtype, "itemsize", 8))
-    rows = max(1, _BYTES_AT_ONCE // max(1, row_bytes))
-    for start in range(0, int(array.shape[0]), rows):
-        yield start, np.asarray(array[start : start + rows])
-
-
 def _first_bad(inputs: Any, may_lack: bool) -> int | None:
     """The first row that holds an infinity or, unless they may lack values, a NaN or a missing value."""
     if hasattr(inputs, "iloc"):
-        bad = np.zeros(_length(inputs), bool)
+        bad = np.zeros(length_of(inputs), bool)
         if not may_lack:
             bad |= inputs.isna().to_numpy().reshape(len(bad), -1).any(axis=1)
         for column in [inputs] if inputs.ndim == 1 else [inputs.iloc[:, k] for k in range(inputs.shape[1])]:
@@ -357,7 +337,7 @@ def _first_bad(inputs: Any, may_lack: bool) -> int | None:
     if hasattr(inputs, "shape") and hasattr(inputs, "dtype"):
         if getattr(inputs.dtype, "kind", "O") in "biu":  # has no such values; and images in files stay there
             return None
-        for start, block in _blocks(inputs):
+        for start, block in blocks_of(inputs):
             if block.dtype.kind in "fc":
                 bad = ~np.isfinite(block).reshape(len(block), -1).all(axis=1)  # (rows,)
                 if bad.any():
@@ -367,96 +347,9 @@ def _first_bad(inputs: Any, may_lack: bool) -> int | None:
                     if any(is_missing(value) for value in values):
                         return start + row
         return None
-    for row in range(_length(inputs)):
+    for row in range(length_of(inputs)):
         value = inputs[row]
         are_numbers = isinstance(value, np.ndarray) and value.dtype.kind in "fc"
         if not np.isfinite(value).all() if are_numbers else is_missing(value):
             return row
     return None
-
-
-def _add(hasher: Any, value: Any) -> None:
-    if isinstance(value, np.generic) and not isinstance(value, str | bytes):
-        value = value.item()
-    if isinstance(value, str):
-        _add_bytes(hasher, b"s", value.encode("utf-8", "surrogatepass"))
-    elif isinstance(value, bytes | bytearray):
-        _add_bytes(hasher, b"b", bytes(value))
-    elif value is None or isinstance(value, bool | int | float | complex):
-        _add_bytes(hasher, b"n", repr(value).encode())
-    elif hasattr(value, "fingerprinted"):
-        _add(hasher, value.fingerprinted)
-    elif hasattr(value, "iloc"):
-        _add_table(hasher, value)
-    elif hasattr(value, "tocsr"):
-        _add_sparse(hasher, value)
-    elif hasattr(value, "shape") and hasattr(value, "dtype") and hasattr(value, "__array__"):
-        _add_array(hasher, value)
-    elif isinstance(value, dict):
-        _add_bytes(hasher, b"d", str(len(value)).encode())
-        for key in sorted(value, key=repr):
-            _add(hasher, key)
-            _add(hasher, value[key])
-    elif hasattr(value, "__len__") and hasattr(value, "__getitem__"):
-        _add_bytes(hasher, b"l", str(_length(value)).encode())
-        for row in range(_length(value)):
-            _add(hasher, value[row])
-    elif hasattr(value, "__array__"):  # a Pillow image, say
-        _add_array(hasher, np.asarray(value))
-    else:
-        raise DatasetError(
-            f"an input of type {type(value).__name__} has no content that can be fingerprinted;"
-            " give arrays, tables, numbers, strings or bytes."
-        )
-
-
-def _add_bytes(hasher: Any, tag: bytes, content: bytes) -> None:
-    hasher.update(tag + len(content).to_bytes(8, "little"))  # the length keeps ["ab", "c"] apart from ["a", "bc"]
-    hasher.update(content)
-
-
-def _add_array(hasher: Any, array: Any) -> None:
-    shape = tuple(int(size) for size in array.shape)
-    plain = np.asarray(array if not shape else array[:0])
-    if plain.dtype.kind in "OUT":  # text, or mixed objects: element by element
-        if len(shape) == 1:
-            return _add(hasher, np.asarray(array).tolist())
-        _add_bytes(hasher, b"o", str(shape).encode())
-        for element in np.asarray(array).ravel().tolist():
-            _add(hasher, element)
-        return None
-    if plain.dtype.hasobject:
-        raise DatasetError("arrays with named fields of Python objects cannot be fingerprinted; use a DataFrame.")
-    dtype = plain.dtype.newbyteorder("<")
-    _add_bytes(hasher, b"a", f"{shape} {dtype.str}".encode())
-    for _, block in _blocks(array if shape else plain.reshape(1)):
-        content = np.ascontiguousarray(block, dtype=dtype)
-        hasher.update(content.view(np.int64) if dtype.kind in "mM" else content)  # dates export no buffer
-
-
-def _add_table(hasher: Any, table: Any) -> None:
-    if table.ndim == 1:  # a Series: its name and index are not content
-        return _add(hasher, _column(table))
-    _add_bytes(hasher, b"t", str(tuple(table.shape)).encode())
-    for position, name in enumerate(table.columns.tolist()):
-        _add(hasher, name)
-        _add(hasher, _column(table.iloc[:, position]))
-
-
-def _column(series: Any) -> Any:
-    """A column's values with pandas' own types taken off: Int64 is int64, categories and strings are what they say."""
-    numpy_dtype = getattr(series.dtype, "numpy_dtype", None)
-    if numpy_dtype is not None and numpy_dtype.kind in "biuf" and not series.isna().any():
-        return series.to_numpy(dtype=numpy_dtype)
-    return series.to_numpy()
-
-
-def _add_sparse(hasher: Any, matrix: Any) -> None:
-    rows = matrix.tocsr()
-    if not rows.has_canonical_format or (rows.data == 0).any():
-        rows = rows.copy()
-        rows.sum_duplicates()  # also sorts the indices
-        rows.eliminate_zeros()
-    _add_bytes(hasher, b"c", str(tuple(rows.shape)).encode())
-    for array in (rows.indptr.astype(np.int64), rows.indices.astype(np.int64), rows.data):
-        _add_array(hasher, array)

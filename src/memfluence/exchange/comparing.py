@@ -16,6 +16,7 @@ from memfluence.exchange.published import Published, read_published
 from memfluence.findings import Pairs
 from memfluence.findings.agreement import INFLUENCE, MEMORIZATION, Agreement, Part, agreement, influence_agreement
 from memfluence.runs import Run, open_run
+from memfluence.runs.values import check_bits
 from memfluence.store import RUN_FILE, locate, other_inputs
 from memfluence.wording import learner_name
 
@@ -47,7 +48,7 @@ class _Asked:
     memory: str | int | None
 
     def pairs(self, run: Run) -> Pairs:
-        run.check_bits()  # the thresholds are of accuracies
+        check_bits(run)  # the thresholds are of accuracies
         options: dict[str, Any] = {"same_class": self.same_class, "keep": self.keep, "memory": self.memory}
         return run.find_pairs(self.mem, self.infl, permutations=0, **options)
 

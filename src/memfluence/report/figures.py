@@ -36,6 +36,7 @@ from memfluence.findings import Attack, CrossFit, Duplicates, Mislabels, Pairs
 from memfluence.paper import INFLUENCE, MEMORIZED
 from memfluence.report._histogram import histogram
 from memfluence.runs import about
+from memfluence.runs.values import check_bits
 from memfluence.store import write_whole
 from memfluence.wording import class_name, count, error, percent, shortened, value
 
@@ -158,7 +159,7 @@ def histogram_plot(run: "Run", *, keep: float | None = None) -> "Figure":
 
 
 def _draw_histogram(figure: "Figure", run: "Run", keep: float | None) -> None:
-    run.check_bits()  # the scale is that of accuracies
+    check_bits(run)  # the scale is that of accuracies
     chart = histogram(run.estimate_memorization(keep).value)
     memorized = int(chart.counts[chart.edges[:-1] >= MEMORIZED].sum())
     figure.set_layout_engine("constrained")
@@ -214,7 +215,7 @@ def _carriers_of(run: "Run", pairs: Pairs, wanted: int, keep: float | None) -> l
     They are evenly spaced over the whole order, so that a figure does not show the strongest alone (the paper's last
     appendix).
     """
-    run.check_bits()
+    check_bits(run)
     _, first = np.unique(pairs.train_index, return_index=True)
     order = np.sort(first)  # pairs come strongest first, so this is the order of the highest influence
     if len(order) > wanted:

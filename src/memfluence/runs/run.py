@@ -23,7 +23,6 @@ from memfluence.estimators import (
     TopTests,
     adjusted_influence,
     influence,
-    real_influence,
 )
 from memfluence.findings import Selection
 from memfluence.records import Trials
@@ -98,26 +97,17 @@ class Run:
 
     @property
     def outcome(self) -> str:
-        """What is averaged unless something else is asked for: "correct" (right and wrong), or "score".
+        """What is averaged unless something else is asked for: "correct" (right and wrong), or the learner's "score".
 
-        Scores are the learner's own, one real number for each example, higher is better. Memorization and influence are
-        then in their unit.
+        Scores are one real number for each example, higher is better; memorization and influence are in their unit.
         """
         return self.info.outcome
 
     @property
     def bits(self) -> Trials:
         """The trials, for what is about right and wrong; refused where the learner has scores of its own instead."""
-        self.check_bits()
+        answers.check_bits(self)
         return self.trials
-
-    def check_bits(self) -> None:
-        """Refuse a run whose learner has scores of its own, for what is about right and wrong."""
-        if self.outcome == "score":
-            raise InputError(
-                f"{self.path} has scores of its learner's own, and this is about right and wrong; `scores`, `pairs`,"
-                " `mislabels`, `values`, `profile`, `datamodels`, `judge` and `report` know scores."
-            )
 
     @property
     def classes(self) -> np.ndarray:
@@ -206,12 +196,7 @@ class Run:
         cap = self._cap(memory)
         if (key := (keep, cap, device)) not in self._estimates:
             self._check_memory(cap)
-            recorded = answers.outcomes(self, "test", None, cap)
-            self._estimates[key] = (
-                influence(self.trials, self.info.kinds, keep, memory=cap, device=device)
-                if recorded is None
-                else real_influence(self.trials, self.info.kinds, recorded, keep, memory=cap)
-            )
+            self._estimates[key] = answers.influence_of(self, keep, None, cap, device)
         return self._estimates[key]
 
     def influence(
@@ -244,8 +229,8 @@ class Run:
         estimates: Estimates
         if estimator == "adjusted":
             estimates = adjusted_influence(*of, *self.label_codes, keep, outcome=recorded, memory=cap)
-        elif recorded is not None:
-            estimates = real_influence(*of, recorded, keep, memory=cap)
+        elif recorded is not None and outcome is not None:
+            estimates = answers.influence_of(self, keep, recorded, cap)
         else:
             estimates = self.influence_estimates(keep, memory=cap, device=device)
         if device != "cpu" and (top_k is None or per != "test" or not isinstance(estimates, Influence)):
@@ -282,9 +267,7 @@ class Run:
         Scores of the learner's own have no such thresholds: their pairs are selected at a rate of 0.1, or at an `fdr`,
         `mem` and `infl` of yours in the score's unit.
         """
-        recorded = [answers.outcomes(self, split, None) for split in ("train", "test")]
-        on_train, on_test = recorded
-        outcome = None if on_train is None or on_test is None else (on_train, on_test)
+        outcome = answers.scores_of(self)
         of = self.trials, self.info.kinds, *self.label_codes
         return findings.high_influence_pairs(*of, mem=mem, infl=infl, outcome=outcome, **self._capped(options))
 
@@ -325,8 +308,8 @@ class Run:
         Where the run recorded margins they rank, unless `margins=False`: then models have one vote each. Where the
         learner has scores of its own, targets are ranked by how far held-out models score below what is typical.
         """
-        if (scores := answers.outcomes(self, "train", None)) is not None:
-            return findings.unlikely_targets(self.trials, self.info.kinds, self.label_codes[0], scores, keep)
+        if (scores := answers.scores_of(self)) is not None:
+            return findings.unlikely_targets(self.trials, self.info.kinds, self.label_codes[0], scores[0], keep)
         names = ("train_prediction", "train_margin") if margins else ("train_prediction",)
         recorded = {name: self.recorded(name) for name in names if name in self.info.columns}
         said, held = recorded.get("train_prediction"), recorded.get("train_margin")

@@ -24,6 +24,7 @@ from memfluence.estimators import (
     arms,
     banzhaf_values,
     chosen_tests,
+    influence,
     judge_scores,
     mean_utility,
     memorization,
@@ -71,6 +72,30 @@ def memorization_table(
     names = ("stderr", "lower", "upper", *arms, "trials_in", "trials_out")
     own = {"memorization": found.value, **{name: getattr(found, name) for name in names}}
     return Table.of_examples({**_who(run), **own}, run.ids)
+
+
+def influence_of(
+    run: "Run", keep: float | None, outcome: Outcome | None, memory: Memory, device: str = "cpu"
+) -> Influence | RealInfluence:
+    """The estimator of influence on the outcome, the run's own unless another is named."""
+    recorded, of = outcomes(run, "test", outcome, memory), (run.trials, run.info.kinds)
+    if recorded is None:
+        return influence(*of, keep, memory=memory, device=device)
+    return real_influence(*of, recorded, keep, memory=memory)
+
+
+def scores_of(run: "Run") -> tuple[np.ndarray, np.ndarray] | None:
+    """The learner's own scores, (trials, n_train) and (trials, n_test); None where it is right or wrong."""
+    return None if run.outcome == "correct" else (run.recorded("train_score"), run.recorded("test_score"))
+
+
+def check_bits(run: "Run") -> None:
+    """Refuse a run whose learner has scores of its own, for what is about right and wrong."""
+    if run.outcome == "score":
+        raise InputError(
+            f"{run.path} has scores of its learner's own, and this is about right and wrong; `scores`, `pairs`,"
+            " `mislabels`, `values`, `profile`, `datamodels`, `judge` and `report` know scores."
+        )
 
 
 def values(
@@ -235,10 +260,9 @@ def clear_by_chance(
 
 
 def _profile_estimates(run: "Run", outcome: Outcome | None, keep: float | None) -> Influence | RealInfluence:
-    found = outcomes(run, "test", outcome)
-    if found is None:
+    if outcome is None or (isinstance(outcome, str) and outcome == run.outcome):
         return run.influence_estimates(keep)
-    return real_influence(run.trials, run.info.kinds, found, keep, memory=run.memory)
+    return influence_of(run, keep, outcome, run.memory)
 
 
 def judge(
@@ -308,7 +332,7 @@ def outcomes(run: "Run", split: str, outcome: Outcome | None, memory: Memory | N
     outcome = run.outcome if outcome is None else outcome
     if isinstance(outcome, str):
         if outcome == "correct":
-            run.check_bits()
+            check_bits(run)
             return None
         if outcome == "smoothed":
             raise InputError(
