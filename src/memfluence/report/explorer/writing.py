@@ -105,7 +105,7 @@ def _of_scores(unit: float) -> str:
     """What a reader has to know of a run whose learner has scores of its own."""
     return (
         "The learner has a score of its own for each example, higher is better: where this page speaks of accuracy, or"
-        f" of a share that is right, it is the mean score. 1 on this page (or 100%) is a score of {unit:g}; memorization"
+        f" of a share that is right, it is the mean score. 1 here (or 100%) is a score of {unit:g}; memorization"
         " and influence are in the same unit. Pairs and memorized examples are selected at a false discovery rate of"
         " 0.1."
     )
