@@ -83,6 +83,7 @@ benchmark: $(INSTALLED)
 tables: $(INSTALLED)
 	$(BIN)/python docs/make_tables.py
 	$(BIN)/python docs/judge_digits.py
+	$(BIN)/python benchmarks/explained.py
 
 figures: $(INSTALLED)
 	$(BIN)/python docs/make_figures.py

@@ -139,6 +139,21 @@ def recipes(out: Path) -> None:
     assert row["influence_stderr"] > 0
 
 
+def explained(out: Path) -> None:
+    page = out / "variance.md"
+    page.write_text("Before.\n<!-- limit -->\nold\n<!-- end of limit -->\nAfter.\n")
+    mf.run("digits", trials=40, design="repeats:4", out=out / "run", progress=False)
+    pairs = [mf.run("digits", trials=12, settings={"epochs": n}, out=out / f"{n}", progress=False).path for n in (1, 2)]
+    given = ("--digits", out / "run", "--cifar100", *pairs, "--masks", 10)
+    files = ("--docs", page, "--out", out / "found.json", "--image", out / "limit.png")
+    run("benchmarks/explained.py", *given, *files)
+    assert list(written(out / "found.json")) == ["longtail, noiseless", "longtail, noisy", "digits", "CIFAR-100"]
+    assert "| longtail, noiseless | influence | 100.0% ± 0.0% | 0.00 |" in page.read_text()
+    assert "| CIFAR-100 | influence | at least " in page.read_text()
+    assert page.read_text().endswith("After.\n")
+    assert (out / "limit.png").stat().st_size > 1000
+
+
 def scale(out: Path) -> None:
     run_alone("benchmarks/scale.py", "--scale", 0.001, "--out", out / "found.json")
     found = written(out / "found.json")
@@ -211,6 +226,7 @@ RUNS: dict[str, list[Callable[[Path], None]]] = {
     "benchmarks/batched_mlp.py": [batched_mlp],
     "benchmarks/counting.py": [counting],
     "benchmarks/engines.py": [engines],
+    "benchmarks/explained.py": [explained],
     "benchmarks/estimate.py": [estimate, estimate_on_a_device],
     "benchmarks/explorer.py": [explorer],
     "benchmarks/mislabels.py": [mislabels, mislabels_of_tables],

@@ -145,6 +145,13 @@ def _plan_more(path: str, targets: dict[str, Any], memory: str | None) -> Said:
     thresholds = f"memorization >= {found['mem']:g} and influence >= {found['infl']:g}"
     shared = f" of {found['masks']} masks" if found["masks"] < found["trials"] else ""
     say(f"{found['trials']} trials{shared} so far; pairs with {thresholds}.")
+    for what, limit in found["explained"].items():
+        if limit is not None:
+            say(
+                f"  masks explain {limit['share']:.0%} +- {limit['stderr']:.0%} of the variance behind {what}: with one"
+                " model a mask, no estimator that takes nothing about the learner for granted has Algorithm 1's error"
+                f" with less than {limit['least_trials']:.0%} of its trials"
+            )
     names = {"stderr": "standard error", "jaccard": "Jaccard index of two runs", "fdr": "share of pairs by chance"}
     for name, one in found["targets"].items():
         needs = "out of sight" if one["trials"] is None else f"{one['trials']:,} trials, {one['more']:,} more"

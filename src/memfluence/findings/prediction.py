@@ -51,6 +51,7 @@ from memfluence.errors import InputError
 from memfluence.estimators import Arms, Influence, Memory, arms, lemma_bound, lemma_trials, memorization_of
 from memfluence.estimators.counts import column_counts
 from memfluence.findings._selection import tested_blocks
+from memfluence.findings.limit import Explained, explained_of_memorization, explained_of_test
 from memfluence.records import Kind, Trials
 
 FARTHEST = 1000  # times the trials at hand that predictions are asked about
@@ -324,12 +325,23 @@ def trials_needed(
     return {
         "trials": count,
         "masks": masks,
+        "explained": {
+            "memorization": _limit(explained_of_memorization(chosen)),
+            "influence": _limit(explained_of_test(chosen)),
+        },
         "lemma_applies": _lemma_applies(chosen, kinds),
         "mem": mem,
         "infl": infl,
         "targets": targets,
         "predictions": predictions,
     }
+
+
+def _limit(found: Explained | None) -> dict[str, Any] | None:
+    """None where the trials do not tell."""
+    if found is None or not math.isfinite(found.share):
+        return None
+    return {"share": found.share, "stderr": found.stderr, "least_trials": found.least_trials}
 
 
 def _for_stderr(
