@@ -36,6 +36,7 @@ def run(dataset: DatasetArgument, json: JsonOption = False, **options: Annotated
 
     one_thread_from_the_start()
     from memfluence.runs.status import status_of
+    from memfluence.runs.until import trained
     from memfluence.store import TrialStore
     from memfluence.training.campaign import failed_trials, prepare
 
@@ -43,7 +44,7 @@ def run(dataset: DatasetArgument, json: JsonOption = False, **options: Annotated
     failed: TrialsFailedError | None = None
     with stdout_to_stderr():  # what learners print is not our output
         try:
-            store = campaign.run()
+            store = trained(campaign)
         except TrialsFailedError as error:  # its status is said all the same
             failed, store = error, TrialStore.open(campaign.out)
     status = status_of(store)

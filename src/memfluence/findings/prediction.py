@@ -138,6 +138,26 @@ class PairModel:
         union = 2 * pairs - shared
         return Prediction(trials, pairs, shared / union if union > 0 else float("nan"), chance)
 
+    def found_share(self, level: float) -> float:
+        """The expected share of memorized pairs with an influence of at least `infl` that a selection finds now.
+
+        It selects pairs whose p-value (one-sided, against no influence) is at most `level`.
+        """
+        from scipy.special import ndtri
+
+        if not level > 0:
+            return 0.0
+        found = there = 0.0
+        ever, both = self._memorized_in_truth()
+        strong = self.infl - 1e-9 <= GRID
+        for group in self.groups.values():
+            noise = self._noise(group.accuracy, GRID, self.trials)
+            least = -ndtri(level) * float(self._noise(group.accuracy, np.zeros(1), self.trials)[0])
+            selected = _upper_tail(least, GRID, noise)
+            found += float(group.pairs_of @ both) * float(group.weight[strong] @ selected[strong])
+            there += float(group.pairs_of @ ever) * float(group.weight[strong].sum())
+        return found / there if there > 0 else float("nan")
+
     def trials_for(self, *, jaccard: float | None = None, chance_share: float | None = None) -> int | None:
         """The least number, from the trials at hand on, expected to give a Jaccard index or a share by chance.
 
@@ -161,13 +181,23 @@ class PairModel:
             low, high = (low, middle) if enough(middle) else (middle, high)
         return high
 
-    def _memorized(self, trials: int) -> tuple[np.ndarray, np.ndarray]:
-        """Probabilities that one run, and that both of two, find each example memorized; (n_train,) each."""
+    def _truths(self) -> tuple[np.ndarray, np.ndarray]:
+        """Memorization as it may be, (n_train, nodes), and how likely that is (nodes,)."""
         from numpy.polynomial.hermite_e import hermegauss
 
         nodes, weights = hermegauss(15)
-        weights = weights / weights.sum()
-        truth = self.memorization[:, None] + self.memorization_error[:, None] * nodes  # (n_train, nodes)
+        return self.memorization[:, None] + self.memorization_error[:, None] * nodes, weights / weights.sum()
+
+    def _memorized_in_truth(self) -> tuple[np.ndarray, np.ndarray]:
+        """Probabilities that each example is memorized, and that it is and this run finds it so; (n_train,) each."""
+        truth, weights = self._truths()
+        is_memorized = truth >= self.mem
+        found = _upper_tail(self.mem, truth, self.memorization_error[:, None])
+        return is_memorized @ weights, (is_memorized * found) @ weights
+
+    def _memorized(self, trials: int) -> tuple[np.ndarray, np.ndarray]:
+        """Probabilities that one run, and that both of two, find each example memorized; (n_train,) each."""
+        truth, weights = self._truths()
         error = self.memorization_error[:, None] * np.sqrt(self.trials / trials)
         selected = _upper_tail(self.mem, truth, error)
         return selected @ weights, selected**2 @ weights

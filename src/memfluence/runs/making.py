@@ -1,6 +1,7 @@
 """Making a run: the whole way from a dataset and a learner to a `Run`, in one call."""
 
 from memfluence.runs.run import Run
+from memfluence.runs.until import trained
 from memfluence.training.campaign import check_failures, prepare
 from memfluence.training.options import RunOptions, taking
 
@@ -25,11 +26,14 @@ def run(options: RunOptions) -> Run:
     machine is a node if it is left out), with `gpus_per_worker`, such as 0.5, for each of at most `workers` tasks at a
     time; `out` must then be on storage that all nodes see. `shard` is "i/N", a part of the run, or "auto".
 
+    `until` names a target ("jaccard=0.7", "stderr=0.03", "pairs=fdr:0.1,share:0.9"): the run is looked at with numbers
+    of trials that grow by a quarter and stops by itself, at `trials` at the latest.
+
     Trials that fail are reported by a warning and do not stop the others; it is an error if none succeeds. Where the
     first 20 fail alike it stops, unless `keep_going`. With `workers` > 1 the calling script needs the usual
     `if __name__ == "__main__":` guard; a notebook needs nothing.
     """
     campaign = prepare(options)
-    store = campaign.run()
+    store = trained(campaign)
     check_failures(store, stacklevel=3)
     return Run(store, campaign.dataset)

@@ -190,6 +190,14 @@ class EngineOptions(MachineOptions):
 class RunOptions(EngineOptions, TrialOptions):
     """All that `run` takes."""
 
+    until: str | None = option(
+        None,
+        "Stop by itself at stderr=0.03 (or stderr=0.03:median), jaccard=0.7 or pairs=fdr:0.1,share:0.9; `trials` is the"
+        " most.",
+        metavar="TARGET",
+        shown="after all trials",
+    )
+
     out: str | Path | None = option(
         None,
         "Directory of the run, or a URI such as s3://bucket/run.",
