@@ -103,6 +103,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
             axes.bar(place + offset, height or 0.0, 0.24, color=color, label=label if not place else None)
         if row["is_bound"]:
             axes.bar(place + 0.26, bound, 0.24, color="#d98032", label="no estimator below" if not place else None)
+            axes.text(place + 0.26, bound + 0.01, f"{bound:.2f}", ha="center", fontsize=8, color="#a05a1c")
         else:
             axes.annotate(
                 f"at most {bound:.2f},\nhow far below\nis not known",

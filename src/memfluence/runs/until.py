@@ -140,13 +140,15 @@ def trained(campaign: Campaign) -> TrialStore:
         return campaign.run()
     target = Target.of_text(options.until)
     _check_kinds(campaign.design)
+    if options.retry_failed:
+        raise InputError("`retry_failed` trains no other trials; run with it first, and then with `until`.")
     listener = listener_of(options.progress)
     known = TrialStore.open(campaign.out).info if is_run(campaign.out) else campaign.info
     there = known.trials if is_run(campaign.out) else 0
     numbers = looks(campaign.info.trials, there, known.group_size)
     for number in numbers:
         info, chosen = replace(campaign.info, trials=number), replace(options, progress=listener)
-        campaign = replace(campaign, info=info, options=chosen)
+        campaign = replace(campaign, info=info, options=chosen, goes_on=number != numbers[0])
         store = campaign.run()
         if campaign.shard is not None:
             _wait(store, number, options.deadline, listener)

@@ -59,10 +59,11 @@ class Campaign:
     device: str
     shard: tuple[int, int] | None = None
     groups: designs.Groups | None = None
+    goes_on: bool = False  # with more trials, so that what a run says when it begins was said
 
     def run(self) -> TrialStore:
         """Run what is missing into the run's directory, which may hold part of it already."""
-        for note in self.dataset.notes:
+        for note in () if self.goes_on else self.dataset.notes:
             _note(note)
         store, options = self._store(), self.options
         pending, done = _pending(store, self.info.trials, self.shard, options.retry_failed)
@@ -78,13 +79,15 @@ class Campaign:
         work = engines.Work(*of, there.identity, there.group_size, record, self.device, every)
         listener, to_run = listener_of(options.progress), sum(len(group.wanted) for group in pending)
         listener.start(total=done + to_run, done=done)
-        first = FirstTrials(self.dataset, to_run, listener.event, options.keep_going)
+        first = listener.event
+        if not self.goes_on:
+            first = FirstTrials(self.dataset, to_run, listener.event, options.keep_going).event
         try:
             engines.execute(
                 self.engine,
                 work,
                 pending,
-                first.event,
+                first,
                 workers=options.workers,
                 address=options.address,
                 gpus_per_worker=options.gpus_per_worker,
@@ -113,6 +116,8 @@ class Campaign:
         if data.name != portable_name(data.name):
             remember_data(data.fingerprint, data.name)
         store.clean()
+        if self.goes_on:
+            return store
         if isinstance(data.train_ids, list):
             known = store.examples.ids()
             if known is None or known[0].tolist() != data.train_ids:
