@@ -28,7 +28,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from memfluence.designs import Design
 from memfluence.engines.progress import ProgressListener
 from memfluence.errors import DeadlineReached, InputError, Interrupted
 from memfluence.estimators import arms, memorization
@@ -139,7 +138,7 @@ def trained(campaign: Campaign) -> TrialStore:
     if options.until is None:
         return campaign.run()
     target = Target.of_text(options.until)
-    _check_kinds(campaign.design)
+    _check_kinds(campaign.info.kinds)
     if options.retry_failed:
         raise InputError("`retry_failed` trains no other trials; run with it first, and then with `until`.")
     listener = listener_of(options.progress)
@@ -168,8 +167,8 @@ def trained(campaign: Campaign) -> TrialStore:
     return store
 
 
-def _check_kinds(design: Design) -> None:
-    if len({kind.keep for kind in design.kinds}) > 1 or any(kind.arm == "neither" for kind in design.kinds):
+def _check_kinds(kinds: tuple[Kind, ...]) -> None:
+    if len({kind.keep for kind in kinds}) > 1 or any(kind.arm == "neither" for kind in kinds):
         raise InputError(
             "`until` looks at trials of one fraction that can be compared by whether they kept an example; give one"
             " `keep` and another `design`, or leave out `until`."
