@@ -59,7 +59,7 @@ def gallery_order(digits: Any, scores: Any) -> np.ndarray:
 
 def test_overview(visit: Visit, url: str, digits: Any, scores: Any) -> None:
     page = visit(url)
-    assert page.locator("h1").inner_text() == "What mlp memorizes in digits"
+    assert page.locator("h1").inner_text() == "What MLP memorizes in digits"
     memorized = int((scores["memorization"] >= 0.25).sum())
     assert page.locator(".stat strong").first.inner_text() == str(memorized)
     assert f"{memorized} memorized" in page.locator(".histogram svg").text_content()
@@ -149,6 +149,9 @@ def test_example_with_its_scores_and_back_to_the_same_place(visit: Visit, url: s
     assert f"{np.floor(row['memorization'] * 1e4) / 1e4 + 0.0:.2f}" in text
     assert f"{int(row['trials_out'])} models" in text
     assert "What models say that never saw it" in text
+    assert page.locator(".reading").inner_text().startswith("Models ")
+    ticks = page.locator(".score + .interval small").all_inner_texts()
+    assert ticks == ["0", "0.25", "1"]
     best = digits.run.influence(train=120)[0]
     same = np.flatnonzero(digits.run.label_codes[1] == digits.run.label_codes[0][120])
     strongest = same[np.argsort(-best[same], kind="stable")[:8]]
@@ -370,7 +373,7 @@ def test_table_of_classes(visit: Visit, url: str, scores: Any) -> None:
 @pytest.mark.parametrize(
     ("view", "heading"),
     [
-        ("", "What mlp memorizes in digits"),
+        ("", "What MLP memorizes in digits"),
         ("gallery?class=3&min=0.25&sort=influence", "Examples"),
         ("train/17", "class"),
         ("test/1196", "class"),
@@ -380,7 +383,7 @@ def test_table_of_classes(visit: Visit, url: str, scores: Any) -> None:
         ("mislabels", "Likely mislabels"),
         ("duplicates?show=open", "Near-duplicates"),
         ("classes?sort=pairs&order=up", "Classes"),
-        ("%E0%A4%A", "What mlp memorizes in digits"),
+        ("%E0%A4%A", "What MLP memorizes in digits"),
     ],
 )
 def test_every_view_has_a_link(visit: Visit, url: str, view: str, heading: str) -> None:

@@ -153,7 +153,7 @@ def test_the_page_without_its_program(browser: Any, digits: Any) -> None:
     page = context.new_page()
     page.route("**/explorer.js", lambda route: route.abort())
     page.goto(digits.url("server"))
-    assert page.locator("h1").inner_text() == "What mlp memorizes in digits"
+    assert page.locator("h1").inner_text() == "What MLP memorizes in digits"
     assert "96 models" in page.locator(".lead").inner_text()
     context.close()
 

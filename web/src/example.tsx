@@ -125,7 +125,12 @@ function TrainScores({ index, chunk }: { index: number; chunk: Chunk | Error | u
           </small>
         </span>
       </div>
-      {!Number.isNaN(mem) && <Interval value={mem} lower={lower} upper={upper} threshold={meta.facts.thresholds.memorization} />}
+      {!Number.isNaN(mem) && (
+        <>
+          <Interval value={mem} lower={lower} upper={upper} threshold={meta.facts.thresholds.memorization} from={-0.25} ticks={[0, meta.facts.thresholds.memorization, 1]} />
+          <p class="reading">{reading(number("train", "accuracyIn", index), number("train", "accuracyOut", index))}</p>
+        </>
+      )}
       <Bars
         title="Models that are right on it"
         rows={[
@@ -135,6 +140,14 @@ function TrainScores({ index, chunk }: { index: number; chunk: Chunk | Error | u
       />
     </>
   );
+}
+
+/** What the two accuracies say together; docs/reading.md has the same table. */
+function reading(kept: number, heldOut: number): string {
+  if (kept >= 0.75 && heldOut >= 0.75) return "Models are right on it anyway: the other examples teach it.";
+  if (kept >= 0.75 && heldOut <= 0.25) return "Models are right on it only if they saw it: it is rare, ambiguous or mislabeled.";
+  if (kept <= 0.25 && heldOut <= 0.25) return "Models are wrong on it even if they saw it: often a wrong label that the learner does not fit.";
+  return "Models disagree on it: look at the interval.";
 }
 
 function TestScores({ index }: { index: number }) {
@@ -225,8 +238,8 @@ function inChunk(split: Split, index: number): number {
   return Math.min(chunk, size(split) - start);
 }
 
-function Influences({ split, rows }: { split: Split; rows: Row[] }) {
-  const from = Math.max(-1, Math.min(-0.1, ...rows.map((row) => row.lower))); // one scale for the whole list
+/** `hurts`: on a line from -1 to 0.25 rather than from -0.25 to 1. */
+function Influences({ split, rows, hurts }: { split: Split; rows: Row[]; hurts?: boolean }) {
   return (
     <ul class="influences">
       {rows.map((row) => (
@@ -237,7 +250,7 @@ function Influences({ split, rows }: { split: Split; rows: Row[] }) {
                 {row.influence > 0 ? "+" : ""}
                 {value(row.influence)}
               </span>
-              <Interval value={row.influence} lower={row.lower} upper={row.upper} from={from} />
+              <Interval value={row.influence} lower={row.lower} upper={row.upper} from={hurts ? -1 : -0.25} to={hurts ? 0.25 : 1} />
               <span class="fact">
                 {percent(row.accuracyOut)} → {percent(row.accuracyIn)}
               </span>
@@ -266,13 +279,9 @@ function TrainLists({ index, chunk }: { index: number; chunk: Chunk }) {
       <section>
         <h2>Test examples it carries</h2>
         <p class="hint">
-          {pairs
-            ? `It is believed of ${plural(pairs, "test example")}; the numbers of the others are pale. `
-            : carried.length
-              ? "It is believed of none of them; those it helps most are here, with pale numbers. "
-              : ""}
-          Influence with its 95% interval, and how many models are right without → with this example in training. Only test
-          examples of the same class are looked at.
+          {pairs ? `${plural(pairs, "test example depends", "test examples depend")} on it. ` : carried.length ? "No test example depends on it; these it helps most. " : ""}
+          Below each: its influence with a 95% interval on a line from −0.25 to 1, and how many models are right without → with this
+          example in training. Pale numbers cannot be told from chance. Only test examples of the same class are looked at.
         </p>
         {carried.length ? <Influences split="test" rows={carried} /> : <p class="empty">It helps no test example.</p>}
       </section>
@@ -308,15 +317,16 @@ function TestLists({ index, chunk }: { index: number; chunk: Chunk }) {
       <section>
         <h2>Who carries it</h2>
         <p class="hint">
-          Training examples of its class that help it most: influence with its 95% interval, and how many models are right
-          without → with them in training. Pale numbers cannot be told from chance.
+          Training examples of its class that help it most. Below each: its influence with a 95% interval on a line from −0.25 to 1,
+          and how many models are right without → with it in training. Pale numbers cannot be told from chance.
         </p>
         {carriers.length ? <Influences split="train" rows={carriers} /> : <p class="empty">No training example helps it.</p>}
       </section>
       {harmful.length > 0 && (
         <section>
           <h2>Who hurts it most</h2>
-          <Influences split="train" rows={harmful} />
+          <p class="hint">The line goes from −1 to 0.25.</p>
+          <Influences split="train" rows={harmful} hurts />
         </section>
       )}
     </>

@@ -133,16 +133,21 @@ export function Meter({ value: share, tone = "hot" }: { value: number; tone?: "h
   );
 }
 
-/** An estimate with its 95% interval on a line from 0 (or -1) to 1. */
-export function Interval(props: { value: number; lower: number; upper: number; threshold?: number; from?: number }) {
-  const from = props.from ?? (Math.min(props.value, props.lower) < -0.05 ? -1 : 0);
-  const x = (share: number) => `${(100 * (Math.min(1, Math.max(from, share)) - from)) / (1 - from)}%`;
+/** An estimate with its 95% interval on a line whose ends are fixed; what lies beyond is drawn at its end. */
+export function Interval(props: { value: number; lower: number; upper: number; threshold?: number; from: number; to?: number; ticks?: number[] }) {
+  const { from, to = 1 } = props;
+  const x = (share: number) => `${(100 * (Math.min(to, Math.max(from, share)) - from)) / (to - from)}%`;
   return (
-    <span class="interval" aria-hidden="true">
+    <span class={props.ticks ? "interval ticked" : "interval"} aria-hidden="true">
       {props.threshold !== undefined && <span class="threshold" style={{ left: x(props.threshold) }} />}
-      {from < 0 && <span class="zero" style={{ left: x(0) }} />}
+      <span class="zero" style={{ left: x(0) }} />
       <span class="whisker" style={{ left: x(props.lower), right: `calc(100% - ${x(props.upper)})` }} />
       <span class={props.value < 0 ? "dot cold" : "dot"} style={{ left: x(props.value) }} />
+      {props.ticks?.map((tick) => (
+        <small key={tick} style={{ left: x(tick) }}>
+          {tick}
+        </small>
+      ))}
     </span>
   );
 }

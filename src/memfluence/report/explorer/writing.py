@@ -26,7 +26,7 @@ from memfluence.report.explorer.influences import influence_details
 from memfluence.report.explorer.inputs import add_inputs
 from memfluence.report.explorer.scripts import script
 from memfluence.report.explorer.tail import add_map
-from memfluence.wording import class_name, count, percent, shortened
+from memfluence.wording import class_name, count, learner_name, percent, shortened
 
 if TYPE_CHECKING:
     from memfluence.runs import Run
@@ -242,7 +242,7 @@ def _heading(run: "Run", data: Dataset | None) -> str:
     name, learner = data.name if data else str(run.info.dataset["name"]), run.info.learner or {}
     is_file = name == "arrays" or name.startswith(("labels of ", *_FILES))
     known = "name" in learner and "attribute" not in learner and learner.get("kind") != "function"
-    what = f"What {learner['name']} memorizes" if known else "What is memorized"
+    what = f"What {learner_name(str(learner['name']))} memorizes" if known else "What is memorized"
     return f"{what} in {count(run.info.n_train) + ' examples' if is_file else short_name(name)}"
 
 
