@@ -60,7 +60,9 @@ def main() -> None:
 
 def shrink(picture: Path) -> None:
     """A palette of 256 colours: a third of the bytes."""
-    Image.open(picture).convert("RGB").quantize(256, dither=Image.Dither.FLOYDSTEINBERG).save(picture, optimize=True)
+    whole = Image.open(picture).convert("RGB")
+    palette = whole.quantize(256, kmeans=2)
+    whole.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG).save(picture, optimize=True)
 
 
 if __name__ == "__main__":
