@@ -172,7 +172,7 @@ export function LongTail({ route }: { route: Route }) {
               <input
                 id="search"
                 type="search"
-                placeholder={`such as ${rows.slice(0, 2).map((row) => className(row.code).slice(0, 12)).join(", ")}`}
+                placeholder={`such as ${className(rows[0].code).slice(0, 12)}`}
                 value={route.query.get("q") ?? ""}
                 onInput={(event) => refine({ q: event.currentTarget.value })}
               />
@@ -334,7 +334,7 @@ function Rows({ map, rows, across, unlearned, width, phone, several }: RowsProps
                     <Shown map={map} cell={cell} side={side} />
                   </a>
                 ) : (
-                  <span key={column} class={`map-cell none ${column === across ? "unlearned" : ""}`} style={words ? undefined : { height: `${side}px` }} />
+                  <span key={column} class={`map-cell none ${column === across ? "unlearned" : ""}`} style={map.sheet ? { height: `${side}px` } : undefined} />
                 ),
               )}
             </span>
