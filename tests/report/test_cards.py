@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LinearRegression
 from test_figures import images_of
 from tiny_run import N_TEST, N_TRAIN, TRIALS, make_run, trials
 
@@ -142,3 +143,24 @@ def test_the_histogram_is_a_figure_that_notebooks_show(tmp_path: Path) -> None:
     assert size == {"width": 550}  # the height follows: the caption is below
     figure.axes[0].set_title("changed")
     assert figure._repr_png_()[0] != png
+
+
+def test_scores_of_a_regressor_are_shown_with_their_targets(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame({"size": rng.normal(size=90)}, index=range(100, 190))
+    y = x["size"] * 3 + rng.normal(0, 0.1, 90)
+    y.loc[107] = 50.0
+    data = (x[:60], y[:60], x[60:], y[60:])
+    run = mf.run(data, learner=LinearRegression(), trials=60, out=tmp_path / "run", progress=False)
+    shown = run.show(107)
+    assert shown.heading == "Mean scores are those of models without → with the training example."
+    card = shown.rows[0].first
+    assert (card.id, card.label) == ("107", "target 50.0")
+    scores = run.memorization().loc[107]
+    assert card.more == f"mean score −{-scores.mean_out:.2f} → −{-scores.mean_in:.2f}"
+    assert f"size {x['size'][107]:.4g}".replace("-", "−") in words(shown)
+    (row,) = run.show(170, split="test").rows
+    assert row.first.measure == "mean score"
+    assert row.first.number == f"{run.recorded('test_score')[:, 10].mean():.2f}".replace("-", "−")
+    assert not any(card.faint for card in row.others)
+    assert "mean score" in words(run.show_pairs(2))

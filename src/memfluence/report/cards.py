@@ -33,7 +33,8 @@ STRONGEST = 4  # examples that follow another one
 SIDE = 88  # pixels of a picture as it is shown
 LETTERS, NAME_LETTERS = 320, 28
 SPLITS = {"train": "training", "test": "test"}
-RATES = "models that are right without → with the training example"
+RATES = "Right: models that are right without → with the training example."
+SCORES = "Mean scores are those of models without → with the training example."
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ def show(run: "Run", chosen: Any, index: Any, split: Split, keep: float | None) 
     cards = _Cards(run, keep)
     shown = [cards.trained(row) if split == "train" else cards.tested(row) for row in rows]
     faint = f" Dotted: influence below {value(INFLUENCE)}." * any(one.faint for row in shown for one in row.others)
-    return Shown(f"Right: {RATES}.{faint}", shown, cards.notes)
+    return Shown(cards.legend + faint, shown, cards.notes)
 
 
 def show_pairs(run: "Run", top: int, options: Mapping[str, Any]) -> Shown:
@@ -126,7 +127,7 @@ def show_pairs(run: "Run", top: int, options: Mapping[str, Any]) -> Shown:
     chance = f"; about {approximate(found.expected_by_chance)} by chance" * (found.expected_by_chance >= 0)
     heading = (
         f"{count(said['pairs'])} pairs of {count(said['train_examples'])} training and {count(said['test_examples'])}"
-        f" test examples{chance}. Right: {RATES}."
+        f" test examples{chance}. {cards.legend}"
     )
     more = [f"{len(firsts) - top} more training examples are in pairs."] if len(firsts) > top else []
     warning = [found.warning] if found.warning else []
@@ -170,7 +171,9 @@ class _Cards:
 
     def __init__(self, run: "Run", keep: float | None) -> None:
         self._run, self._inputs = run, _Inputs(run)
-        self.notes = self._inputs.notes
+        self._has_scores = run.outcome == "score"
+        self.notes, self.legend = self._inputs.notes, SCORES if self._has_scores else RATES
+        self._targets = run.labels if self._has_scores else None
         self._scores = run.estimate_memorization(keep)
         self._estimates = run.influence_estimates(keep)
         self._votes = run.held_out_votes(keep) if "train_prediction" in run.info.columns else None
@@ -193,11 +196,17 @@ class _Cards:
         labels = self._run.label_codes
         trains = np.flatnonzero(labels[0] == labels[1][test])
         helpers = trains[_largest(self._estimates.block(trains, [test])[:, 0])]
-        parts = self._estimates.arms.parts
-        right = sum(int(column_counts(part.test_correct, part.n_test)[test]) for part in parts)
-        first = self._card("test", test, "right", percent(right / max(1, sum(map(len, parts)))))
+        first = self._card("test", test, *self._on_test(test))
         others = self._others("train", helpers, test)
         return Row(first, "is carried by" if others else "hangs on no training example", others)
+
+    def _on_test(self, test: int) -> tuple[str, str]:
+        """What all models make of a test example."""
+        if self._has_scores:
+            return "mean score", value(float(self._run.recorded("test_score")[:, test].mean()))
+        parts = self._estimates.arms.parts
+        right = sum(int(column_counts(part.test_correct, part.n_test)[test]) for part in parts)
+        return "right", percent(right / max(1, sum(map(len, parts))))
 
     def _first(self, row: int) -> Card:
         found, label = self._scores, self._run.label_codes[0][row]
@@ -221,19 +230,22 @@ class _Cards:
                 "influence",
                 f"{value(found.value[k])} ± {error(found.stderr[k])}",
                 self._means(accuracy_out[k], accuracy_in[k]),
-                faint=bool(found.value[k] < INFLUENCE),
+                faint=not self._has_scores and bool(found.value[k] < INFLUENCE),
             )
             for k in np.flatnonzero(found.lower > least)
         ]
 
     def _means(self, without: float, including: float) -> str:
-        if self._run.outcome == "score":
+        if self._has_scores:
             return f"mean score {value(without)} → {value(including)}"
         return f"right {percent(without)} → {percent(including)}"
 
     def _card(self, split: Split, row: int, measure: str, number: str, more: str = "", faint: bool = False) -> Card:
         side = split == "test"
-        label = class_name(self._run.class_names[self._run.label_codes[side][row]])
+        if self._targets is None:
+            label = class_name(self._run.class_names[self._run.label_codes[side][row]])
+        else:
+            label = f"target {self._targets[side][row]}"
         named = shortened(str(self._run.ids[side][row]), NAME_LETTERS), shortened(label, NAME_LETTERS)
         html, text = self._inputs.of(split, row)
         return Card(split, *named, measure, number, more, html, text, faint)
