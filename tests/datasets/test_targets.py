@@ -71,6 +71,8 @@ def test_whole_numbers_become_the_targets_of_a_regression() -> None:
     data = as_numbers(build([3, 1, 2, 3]))
     assert (data.task, data.labels("train").tolist(), data.classes) == ("numbers", [3.0, 1.0, 2.0, 3.0], ("all",))
     assert data.fingerprint == build([3, 1, 2, 3], task="numbers").fingerprint
+    texts = as_numbers(build(["75.0", "-1.5", "75.0", "1e2"]))
+    assert texts.labels("train").tolist() == [75, -1.5, 75, 100]
     with pytest.raises(DatasetError, match="a regressor needs numbers, and a label is 'a'"):
         as_numbers(build(["a", "b", "a", "b"]))
 

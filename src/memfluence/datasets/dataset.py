@@ -239,17 +239,24 @@ def from_arrays(
 
 
 def as_numbers(data: Dataset) -> Dataset:
-    """The same data for a regression: labels that are whole numbers are targets like others."""
+    """The same data for a regression: labels that are whole numbers, also as texts (75.0), are targets like others."""
     if data.task in ("numbers", "any"):
         return data
-    found = data.labels("train"), data.labels("test")
-    if any(labels.dtype.kind not in "biuf" for labels in found):
-        first = found[0].tolist()[0]
-        raise DatasetError(f"{data.name}: a regressor needs numbers, and a label is {first!r:.60}; give a classifier.")
-    targets = found[0].astype(np.float64), found[1].astype(np.float64)
-    y_train, y_test = (np.zeros(len(labels), np.int64) for labels in found)
+    if no_numbers := [label for label in data.classes if not _is_number(label)]:
+        raise DatasetError(
+            f"{data.name}: a regressor needs numbers, and a label is {no_numbers[0]!r:.60}; give a classifier."
+        )
+    targets = data.labels("train").astype(np.float64), data.labels("test").astype(np.float64)
+    y_train, y_test = (np.zeros(len(labels), np.int64) for labels in targets)
     own: dict[str, Any] = {"classes": (_NO_CLASS,), "class_names": (_NO_CLASS,), "y_train": y_train, "y_test": y_test}
     return replace(data, **own, task="numbers", targets=targets, notes=())
+
+
+def _is_number(label: Any) -> bool:
+    try:
+        return bool(np.isfinite(float(label)))
+    except ValueError:
+        return False
 
 
 def with_class_names(data: Dataset, names: Sequence[str] | str | Path) -> Dataset:
