@@ -10,7 +10,9 @@ export function value(number: number | null, decimals = 2): string {
 }
 
 export function percent(share: number | null, decimals = 0): string {
-  return share === null || Number.isNaN(share) ? UNKNOWN : `${(100 * Math.max(0, share)).toFixed(decimals)}%`;
+  if (share === null || Number.isNaN(share)) return UNKNOWN;
+  // Below 0 it is no share but a mean score of the learner's own.
+  return share < -0.00005 ? value(share) : `${(100 * Math.max(0, share)).toFixed(decimals)}%`;
 }
 
 export function count(number: number): string {
