@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from hostile_runs import run_of
+from sklearn.neighbors import KNeighborsRegressor
+
+import memfluence as mf
 
 Visit = Callable[..., Any]
 
@@ -252,6 +255,28 @@ def test_where_nothing_is_believed_that_is_said(visit: Visit, make_site: Any, tm
     page.get_by_role("button", name="all found").click()
     page.wait_for_selector(".group")
     assert status(page).startswith(f"{len(run.find_pairs())} pair")
+
+
+def test_a_regression(visit: Visit, make_site: Any, tmp_path: Path) -> None:
+    """Mean scores in place of accuracies, pairs that are believed, and unlikely targets."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(size=(160, 2))
+    y = 100 * x[:, 0] + rng.normal(size=160)
+    y[[4, 9, 70]] += 300
+    data, out = (x[:110], y[:110], x[110:], y[110:]), tmp_path / "run"
+    run = mf.run(data, learner=KNeighborsRegressor(3), trials=60, out=out, progress=False)
+    url = make_site(run).url("file")
+    page = visit(url)
+    assert "a score of its own for each example" in page.locator(".notice").first.inner_text()
+    assert page.get_by_text("test accuracy").count() == 1
+    page = visit(url, "mislabels")
+    page.wait_for_selector(".virtual .cell")
+    assert {"train-4", "train-9", "train-70"} <= set(shown(page))
+    page = visit(url, "pairs")
+    page.wait_for_selector(".group")
+    assert status(page).startswith(f"{len(run.find_pairs())} pair")
+    page = visit(url, "train/4")
+    page.get_by_text("−").first.wait_for()
 
 
 def test_lists_call_examples_by_their_ids(visit: Visit, url: str, digits: Any) -> None:
