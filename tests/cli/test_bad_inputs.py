@@ -143,7 +143,7 @@ CASES: dict[str, tuple[Callable[[Path], None], list[str], int, str]] = {
     "lengths disagree": (npz(y_train=np.arange(19) % 2), ["run", "npz:data.npz"], 2, "19"),
     "shapes disagree": (npz(x_test=np.zeros((6, 4))), ["run", "npz:data.npz"], 2, "shape"),
     "NaN": (npz(x_train=with_nan()), ["run", "npz:data.npz"], 2, "NaN"),
-    "labels are fractions": (npz(y_train=np.linspace(0, 1, 20)), ["run", "npz:data.npz"], 2, "integers"),
+    "labels are fractions": (npz(y_train=np.linspace(0, 1, 20)), ["run", "npz:data.npz"], 2, "looks like a regression"),
     "labels of two kinds": (npz(y_test=np.array(list("ababab"))), ["run", "npz:data.npz"], 2, "strings"),
     "one class": (npz(y_train=np.zeros(20, int)), ["run", "npz:data.npz"], 2, "two classes"),
     "empty split": (npz(x_test=np.zeros((0, 3)), y_test=np.zeros(0, int)), ["run", "npz:data.npz"], 2, "empty"),
