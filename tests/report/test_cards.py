@@ -164,3 +164,6 @@ def test_scores_of_a_regressor_are_shown_with_their_targets(tmp_path: Path) -> N
     assert row.first.number == f"{run.recorded('test_score')[:, 10].mean():.2f}".replace("-", "−")
     assert not any(card.faint for card in row.others)
     assert "mean score" in words(run.show_pairs(2))
+    figure = run.plot()
+    assert figure.axes[0].get_xlabel() == "memorization, in the unit of the score"
+    assert figure._repr_png_()[0].startswith(b"\x89PNG")

@@ -23,6 +23,7 @@ from memfluence.drawing import (
     MARGIN,
     ORANGE,
     SOFT,
+    axis_of_counts,
     encoded,
     legend,
     new_canvas,
@@ -147,7 +148,7 @@ def histogram_plot(run: "Run", *, keep: float | None = None) -> "Figure":
     """The same as a figure, which notebooks show whether pyplot was imported or not."""
     with style():
         figure = new_canvas(*HISTOGRAM, f"{_about(run)}.")
-        _draw_histogram(figure, run, keep)
+        (_draw_histogram_of_scores if run.outcome == "score" else _draw_histogram)(figure, run, keep)
 
     def shown() -> tuple[bytes, dict[str, int]]:
         with style():
@@ -180,6 +181,17 @@ def _draw_histogram(figure: "Figure", run: "Run", keep: float | None) -> None:
         color=ORANGE,
     )
     axes.set_xlabel("memorization")
+    axes.set_ylabel("training examples\n(log scale)")
+
+
+def _draw_histogram_of_scores(figure: "Figure", run: "Run", keep: float | None) -> None:
+    """The same in the unit of a learner's own score, which has no threshold."""
+    values = run.estimate_memorization(keep).value
+    figure.set_layout_engine("constrained")
+    axes = figure.subplots()
+    counts, _, _ = axes.hist(values[~np.isnan(values)], bins=40, color=GREY, edgecolor="white")
+    axis_of_counts(axes, np.max(counts))
+    axes.set_xlabel("memorization, in the unit of the score")
     axes.set_ylabel("training examples\n(log scale)")
 
 
