@@ -73,6 +73,8 @@ def test_whole_numbers_become_the_targets_of_a_regression() -> None:
     assert data.fingerprint == build([3, 1, 2, 3], task="numbers").fingerprint
     texts = as_numbers(build(["75.0", "-1.5", "75.0", "1e2"]))
     assert texts.labels("train").tolist() == [75, -1.5, 75, 100]
+    several = as_numbers(build([[1, 1], [0, 0], [1, 0], [0, 1]]))
+    assert (several.task, several.labels("test").tolist()) == ("numbers", [[1, 1], [0, 0], [1, 0], [0, 1]])
     with pytest.raises(DatasetError, match="a regressor needs numbers, and a label is 'a'"):
         as_numbers(build(["a", "b", "a", "b"]))
 

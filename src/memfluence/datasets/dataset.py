@@ -242,7 +242,8 @@ def as_numbers(data: Dataset) -> Dataset:
     """The same data for a regression: labels that are whole numbers, also as texts (75.0), are targets like others."""
     if data.task in ("numbers", "any"):
         return data
-    if no_numbers := [label for label in data.classes if not _is_number(label)]:
+    no_numbers = [label for label in data.classes if not _is_number(label)] if data.task == "classes" else []
+    if no_numbers:
         raise DatasetError(
             f"{data.name}: a regressor needs numbers, and a label is {no_numbers[0]!r:.60}; give a classifier."
         )
