@@ -56,6 +56,17 @@ def test_cleanlab_gets_what_held_out_models_say(tmp_path: Path, suffix: str) -> 
     np.testing.assert_allclose(table["label_quality"], right, rtol=1e-15)  # it is the C-score of this run
 
 
+def test_cleanlab_gets_the_quality_by_which_mislabels_are_ranked(tmp_path: Path) -> None:
+    run = small_run(tmp_path, record=["prediction", "margin"])
+    mf.export_for(run, tmp_path / "probabilities.csv", "cleanlab")
+    quality = pd.read_csv(tmp_path / "probabilities.csv")["label_quality"].to_numpy()
+    mask, margins = unpack(run.trials.mask, run.info.n_train), run.recorded("train_margin").astype(float)
+    accepts = np.where(mask, np.nan, 1 / (1 + np.exp(-margins)))
+    seen = ~mask.all(axis=0)
+    np.testing.assert_allclose(quality[seen], np.nanmean(accepts[:, seen], axis=0), rtol=1e-12)
+    assert np.isnan(quality[~seen]).all()
+
+
 def test_cleanlab_and_tables_of_scores_have_no_class_or_id_that_runs(tmp_path: Path) -> None:
     rows = "".join(f"=cmd|{k},{k % 7},{('=1+1', 'b')[k % 2]}\n" for k in range(30))
     (tmp_path / "t.csv").write_text("name,x,label\n" + rows)

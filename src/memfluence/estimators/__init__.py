@@ -23,6 +23,7 @@ from memfluence.estimators.real import (
     held_out_means,
     real_influence,
     real_memorization,
+    with_ties_by,
 )
 from memfluence.estimators.shapley import shapley_values
 from memfluence.estimators.significance import harmonic, p_values, q_values
@@ -72,4 +73,5 @@ __all__ = [
     "real_influence",
     "real_memorization",
     "shapley_values",
+    "with_ties_by",
 ]

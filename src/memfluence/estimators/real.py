@@ -26,18 +26,21 @@ Paper: Sec. 2 with the indicator replaced by v; log-odds are what membership inf
 """
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 
 from memfluence.errors import InputError
 from memfluence.estimators._arms import Arms, arms
-from memfluence.estimators._estimates import Estimates, UseErrors, UseTile
+from memfluence.estimators._estimates import Estimates, TopK, TopTests, UseErrors, UseTile
 from memfluence.estimators.counts import Order, bits_at, tiles
 from memfluence.estimators.intervals import Difference, Welch
 from memfluence.estimators.memorization import Memorization
 from memfluence.estimators.memory import Memory
 from memfluence.records import Kind, Trials
+
+Ranked = TypeVar("Ranked", bound=TopK | TopTests)
 
 # A tile of the matrix products: 67 MB of mask and 17 MB of outcomes in float64.
 TRIALS_AT_ONCE, TRAIN_AT_ONCE, TEST_AT_ONCE = 4096, 2048, 512
@@ -184,6 +187,21 @@ class RealInfluence(Estimates):
             counted = (self.arms.trials_in if is_in else self.arms.trials_out)[train]
             sides.append(_mean_and_variance(sums, squares, counted))
         return sides
+
+
+def with_ties_by(found: Ranked, finer: RealInfluence) -> Ranked:
+    """The same examples in the same order, but for ties: the larger finer estimate goes first, then the lower index."""
+    tied = np.zeros(found.value.shape, dtype=bool)
+    equal = found.value[:, 1:] == found.value[:, :-1]
+    tied[:, 1:] |= equal
+    tied[:, :-1] |= equal
+    row, _ = np.nonzero(tied)
+    pairs = (found.index[tied], found.test[row]) if isinstance(found, TopK) else (found.train[row], found.index[tied])
+    ties = np.zeros(found.value.shape)
+    ties[tied] = finer.at(*pairs).value
+    order = np.lexsort((found.index, -ties, -found.value), axis=-1)  # NaN last
+    index, value = (np.take_along_axis(one, order, axis=1) for one in (found.index, found.value))
+    return replace(found, index=index, value=value)
 
 
 def _mean_and_variance(sums: np.ndarray, squares: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from memfluence import findings
 from memfluence.datasets import Dataset, short_name, to_images
 from memfluence.errors import InputError
 from memfluence.estimators.counts import column_counts
@@ -55,7 +56,8 @@ def _cleanlab(run: Run, path: Path, dataset: str | None, keep: float | None) -> 
     """Out-of-sample probabilities: of the models that left an example out, the share that predicts each class.
 
     `label` is the class as it was written, `given_label` its number 0..K-1, `pred_prob_K` the share for class number K,
-    `predicted_label` the class with the most votes (ties: the lower number), and `label_quality` the share for the
+    `predicted_label` the class with the most votes (ties: the lower number), and `label_quality` what `mislabels` ranks
+    by: the mean of 1 / (1 + exp(-margin)) over these models where margins were recorded, otherwise the share for the
     given label, which cleanlab calls self-confidence. Where no model left the example out they are NaN and -1.
     """
     if path.suffix not in (".csv", ".parquet"):
@@ -65,12 +67,15 @@ def _cleanlab(run: Run, path: Path, dataset: str | None, keep: float | None) -> 
     votes = run.held_out_votes(keep)  # (n_train, n_classes)
     with np.errstate(invalid="ignore"):  # 0 / 0: never left out
         shares = votes / votes.sum(axis=1, keepdims=True)
+    quality = shares[np.arange(len(codes)), codes]
+    if "train_margin" in run.info.columns:
+        quality = findings.held_out_acceptance(run.trials, run.info.kinds, run.recorded("train_margin"), keep)
     columns = {
         "index": np.arange(len(codes)),
         "label": run.classes[codes],
         "given_label": codes,
         "predicted_label": np.where(np.isnan(shares[:, 0]), -1, votes.argmax(axis=1)),
-        "label_quality": shares[np.arange(len(codes)), codes],
+        "label_quality": quality,
         **{f"pred_prob_{k}": shares[:, k] for k in range(n_classes)},
         "id": run.ids[0],
     }

@@ -15,13 +15,36 @@ from memfluence.estimators import (
     class_members,
     memorization_of,
     p_values,
+    real_influence,
 )
+from memfluence.records import Kind, Trials
 
 ESTIMATES_AT_ONCE = 2**22  # 32 MB in float64
 ROWS_AT_ONCE = 2**16
 BYTES_TESTED = 320  # of a pair while it is tested: its counts, its p-value, and all that takes on the way
 BYTES_FOUND = 200  # of a pair that is selected, with its estimates, errors and q-value and what sorting takes
 P_VALUE_BINS = 4096
+
+
+def margins_of_ties(
+    values: np.ndarray,  # (pairs,)
+    train: np.ndarray,
+    test: np.ndarray,
+    trials: Trials,
+    kinds: Sequence[Kind],
+    margins: np.ndarray | None,  # (trials, n_test)
+    keep: float | None,
+) -> np.ndarray:
+    """For pairs whose value others have, too, the influence on the test example's margin; 0 without margins: (pairs,).
+
+    Right and wrong are counted, so many pairs have the same influence; margins say which of them matters more.
+    """
+    found = np.zeros(len(values))
+    if margins is not None and len(values):
+        _, group, sizes = np.unique(values, return_inverse=True, return_counts=True)
+        tied = np.flatnonzero(sizes[group] > 1)
+        found[tied] = real_influence(trials, kinds, margins, keep).at(train[tied], test[tied]).value
+    return found
 
 
 class Selection(TypedDict, total=False):

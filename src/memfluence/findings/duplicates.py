@@ -5,8 +5,8 @@ Definition. Pairs (i, j) with mem(i) >= 0.25 and infl(i, j) >= 0.4. Influence th
 was kept and wrong when it was not, as if i itself were asked. Worth knowing before a test accuracy is believed.
 
 Estimator. Pairs as in `findings/pairs.py`, at these thresholds; the list is in the order of the lower end of the 95%
-interval. `same_outcome` is the share of trials in which the models are right on both or wrong on both: 1 for an exact
-copy under a deterministic prediction.
+interval, ties in that of the influence on the margin where margins were recorded. `same_outcome` is the share of trials
+in which the models are right on both or wrong on both: 1 for an exact copy under a deterministic prediction.
 
 How many are chance? `expected_by_chance` counts the pairs that the same thresholds select from permuted masks, as for
 `findings/pairs.py`: about 1 of 109 for 138 trials on CIFAR-100.
@@ -27,7 +27,7 @@ import numpy as np
 
 from memfluence.estimators import arms
 from memfluence.estimators.counts import bits_at
-from memfluence.findings._selection import Selection
+from memfluence.findings._selection import Selection, margins_of_ties
 from memfluence.findings.pairs import high_influence_pairs
 from memfluence.records import Kind, Trials
 
@@ -72,12 +72,15 @@ def train_test_duplicates(
     mem: float = 0.25,
     infl: float = 0.4,
     permutations: int = 2,
+    margins: np.ndarray | None = None,  # (trials, n_test), which order pairs with equal intervals
     **options: Unpack[Selection],
 ) -> Duplicates:
     """All pairs at or above both thresholds, in the order of the lower end of their interval."""
     given = trials, kinds, train_labels, test_labels
     pairs = high_influence_pairs(*given, mem=mem, infl=infl, permutations=permutations, **options)
-    order = np.lexsort((pairs.test_index, pairs.train_index, -pairs.lower))
+    both = pairs.train_index, pairs.test_index
+    ties = margins_of_ties(pairs.lower, *both, trials, kinds, margins, options.get("keep"))
+    order = np.lexsort((*both[::-1], -ties, -pairs.lower))
     train, test = pairs.train_index[order], pairs.test_index[order]
     return Duplicates(
         train_index=train,

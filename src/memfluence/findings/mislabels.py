@@ -202,6 +202,14 @@ def held_out_votes(
     return np.concatenate([counts[:, :n_classes] for _, counts in votes(held_out, n_classes, chosen.out_trials.mask)])
 
 
+def held_out_acceptance(
+    trials: Trials, kinds: Sequence[Kind], margins: np.ndarray, keep: float | None = None
+) -> np.ndarray:
+    """How far models that left a training example out accept its label: the mean of 1 / (1 + exp(-margin))."""
+    chosen = arms(trials, kinds, keep)
+    return _accepted(chosen, margins, np.searchsorted(trials.numbers, chosen.out_trials.numbers))
+
+
 def votes(
     predictions: np.ndarray, n_classes: int, left_out: np.ndarray | None = None
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -51,7 +51,13 @@ from memfluence.estimators import (
     real_influence,
     real_memorization,
 )
-from memfluence.findings._selection import check_error_control, p_value_bound, significant, tested_blocks
+from memfluence.findings._selection import (
+    check_error_control,
+    margins_of_ties,
+    p_value_bound,
+    significant,
+    tested_blocks,
+)
 from memfluence.records import Kind, Trials
 from memfluence.seeding import generator
 
@@ -71,7 +77,7 @@ class Summary(TypedDict):
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Selected pairs, largest influence first; ties to the lower training, then the lower test index."""
+    """Selected pairs, largest influence first; ties to the larger influence on the margin, then to lower indices."""
 
     train_index: np.ndarray  # (pairs,) int64
     test_index: np.ndarray  # (pairs,) int64
@@ -142,6 +148,7 @@ def high_influence_pairs(
     device: str = "cpu",
     scan: Scan | None = None,
     outcome: tuple[np.ndarray, np.ndarray] | None = None,
+    margins: np.ndarray | None = None,  # (trials, n_test)
 ) -> Pairs:
     """All pairs at or above both thresholds, with how many of them chance alone would give.
 
@@ -152,7 +159,8 @@ def high_influence_pairs(
     elsewhere (`scan_on_ray`). Test examples that are right, or wrong, too rarely to reach the threshold are not looked
     at. `outcome` are real outcomes, (trials, n_train) and (trials, n_test), in place of right and wrong: pairs are then
     selected at a rate of 0.1 unless `fdr` or `infl` is given, and without `mem` among the examples that are memorized
-    at that rate.
+    at that rate. `margins` order pairs of equal influence, and change
+    nothing else.
     """
     train_labels, test_labels = np.asarray(train_labels), np.asarray(test_labels)
     if outcome is None:
@@ -195,7 +203,8 @@ def high_influence_pairs(
         train, test, p_value, q_value = train[below], test[below], p_value[below], q_value[below]
         level = float(p_value.max()) if len(below) else 0.0
     found = estimates.at(train, test)
-    order = np.lexsort((test, train, -found.value))
+    ties = margins_of_ties(found.value, train, test, trials, kinds, margins, keep)
+    order = np.lexsort((test, train, -ties, -found.value))
     order = order[found.value[order] >= infl]
     real = estimates if isinstance(estimates, RealInfluence) else None
     del estimates  # and the words that it counts: permuted ones take their place

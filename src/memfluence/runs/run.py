@@ -243,7 +243,8 @@ class Run:
                 raise InputError("top_k looks at all training examples; leave out train and same_class.")
             if per == "train" and test is not None:
                 raise InputError("top_k per training example looks at all test examples; leave out test.")
-            return estimates.top_tests(top_k, train) if per == "train" else estimates.top_k(top_k, test)
+            found = estimates.top_tests(top_k, train) if per == "train" else estimates.top_k(top_k, test)
+            return answers.with_ties(self, found, keep, cap) if isinstance(estimates, Influence) else found
         if same_class:
             if test is not None or train is not None:
                 raise InputError("same_class gives the blocks of all classes; leave out train and test.")
@@ -267,9 +268,8 @@ class Run:
         Scores of the learner's own have no such thresholds: their pairs are selected at a rate of 0.1, or at an `fdr`,
         `mem` and `infl` of yours in the score's unit.
         """
-        outcome = answers.scores_of(self)
-        of = self.trials, self.info.kinds, *self.label_codes
-        return findings.high_influence_pairs(*of, mem=mem, infl=infl, outcome=outcome, **self._capped(options))
+        of, outcome = (self.trials, self.info.kinds, *self.label_codes), answers.scores_of(self)
+        return findings.high_influence_pairs(*of, mem=mem, infl=infl, outcome=outcome, **self._capped(options, True))
 
     def pairs(
         self, mem: float | None = None, infl: float | None = None, **options: Unpack[PairOptions]
@@ -295,8 +295,8 @@ class Run:
         self, mem: float = 0.25, infl: float = 0.15, *, resamples: int = 20, **options: Unpack[Selection]
     ) -> findings.Stability:
         """The spread, from run to run, of the number of pairs, of their mean influence and of the pairs themselves."""
-        chosen = self._capped(options)
-        return findings.pair_stability(*self._for_pairs, mem=mem, infl=infl, resamples=resamples, **chosen)
+        chosen = {"mem": mem, "infl": infl, "resamples": resamples, **self._capped(options)}
+        return findings.pair_stability(*self._for_pairs, **chosen)
 
     def trials_needed(self, **targets: Unpack[Targets]) -> dict[str, Any]:
         """The trials that a target takes (`stderr`, `jaccard`, `fdr`), and what multiples of today's would give."""
@@ -337,7 +337,7 @@ class Run:
         self, infl: float = 0.4, mem: float = 0.25, **options: Unpack[DuplicateOptions]
     ) -> findings.Duplicates:
         """Train-test near-duplicates by their influence, as arrays; labels are codes."""
-        return findings.train_test_duplicates(*self._for_pairs, mem=mem, infl=infl, **self._capped(options))
+        return findings.train_test_duplicates(*self._for_pairs, mem=mem, infl=infl, **self._capped(options, True))
 
     def duplicates(self, infl: float = 0.4, mem: float = 0.25, **options: Unpack[DuplicateOptions]) -> "pd.DataFrame":
         """Pairs of a training and a test example that are likely near-duplicates, the surest first."""
@@ -431,11 +431,11 @@ class Run:
     def _cap(self, memory: str | int | Memory | None) -> Memory:
         return self.memory if memory is None else Memory.of(memory)
 
-    def _capped(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options with a cap on memory, the run's own where they have none; trials must fit in it, too."""
+    def _capped(self, options: Mapping[str, Any], ties: bool = False) -> dict[str, Any]:
+        """The options with a cap on memory, the run's own where they have none, and margins if ties are to be ranked."""
         cap = self._cap(options.get("memory"))
         self._check_memory(cap)
-        return {**options, "memory": cap}
+        return {**options, "memory": cap} | ({"margins": answers.margins_for_ties(self, cap)} if ties else {})
 
     def _check_memory(self, memory: Memory) -> None:
         """Refuse to read trials that do not fit; while they are read, each is held up to four times."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from memfluence.errors import InputError, MemfluenceWarning
+from memfluence.errors import InputError, MemfluenceWarning, StoreError
 from memfluence.estimators import (
     Datamodels,
     Difference,
@@ -20,6 +20,8 @@ from memfluence.estimators import (
     Memorization,
     Memory,
     RealInfluence,
+    TopK,
+    TopTests,
     adjusted_memorization,
     arms,
     banzhaf_values,
@@ -31,6 +33,7 @@ from memfluence.estimators import (
     real_influence,
     real_memorization,
     shapley_values,
+    with_ties_by,
 )
 from memfluence.estimators import c_scores as estimate_c_scores
 from memfluence.estimators import datamodels as fit_datamodels
@@ -353,6 +356,23 @@ def outcomes(run: "Run", split: str, outcome: Outcome | None, memory: Memory | N
 def _is_right_or_wrong(run: "Run", outcome: Outcome | None) -> bool:
     outcome = run.outcome if outcome is None else outcome
     return isinstance(outcome, str) and outcome == "correct"
+
+
+def margins_for_ties(run: "Run", memory: Memory) -> np.ndarray | None:
+    """Margins of the test examples; None where they were not recorded, are damaged or do not fit the memory."""
+    if "test_margin" not in run.info.columns:
+        return None
+    try:
+        return run.recorded("test_margin", memory=memory)
+    except (InputError, StoreError):  # an order of ties is no reason to refuse
+        return None
+
+
+def with_ties(run: "Run", found: TopK | TopTests, keep: float | None, memory: Memory) -> TopK | TopTests:
+    """The largest influences, ties to the larger influence on the margin where margins were recorded."""
+    if (margins := margins_for_ties(run, memory)) is None:
+        return found
+    return with_ties_by(found, real_influence(run.trials, run.info.kinds, margins, keep, memory=memory))
 
 
 def check_estimator(run: "Run", estimator: str) -> None:
