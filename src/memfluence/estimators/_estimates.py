@@ -36,8 +36,8 @@ class ClassBlock:
 class TopK:
     """The most helpful training examples of each chosen test example, best first, ties to the lower index.
 
-    Where fewer than k training examples have an estimate, the rest is index -1 and value NaN. `Run.influence` gives ties
-    to the larger influence on the margin, where margins were recorded.
+    Where fewer than k training examples have an estimate, the rest is index -1 and value NaN. `Run.influence` gives
+    ties to the larger influence on the margin, where margins were recorded.
     """
 
     test: np.ndarray  # (columns,) indices

@@ -432,7 +432,7 @@ class Run:
         return self.memory if memory is None else Memory.of(memory)
 
     def _capped(self, options: Mapping[str, Any], ties: bool = False) -> dict[str, Any]:
-        """The options with a cap on memory, the run's own where they have none, and margins if ties are to be ranked."""
+        """The options with a cap on memory, the run's own where they have none; with `ties` margins, too."""
         cap = self._cap(options.get("memory"))
         self._check_memory(cap)
         return {**options, "memory": cap} | ({"margins": answers.margins_for_ties(self, cap)} if ties else {})
