@@ -4,27 +4,30 @@ Without --tables: how many of the first k are flips, by ranking rule, in two wor
 (10% flipped; about 130 of 1000 examples are the only ones of their subpopulation, held-out wrong as well), and digits
 (5% flipped). The learner is `mlp`; a minute on two cores.
 
-With --tables: the average precision of the ranking by votes and by margins on tables that scikit-learn ships, beside
-cleanlab's (its scores from 5-fold cross-validation; `pip install cleanlab`), and precision and recall of `believed`.
-A quarter of an hour on two cores.
+With --tables: the average precision of what `mislabels` gives on tables that scikit-learn ships, with the learner's
+margins (ours) and by votes, beside cleanlab (its scores from 5-fold cross-validation), pyDVL's KNN-Shapley and Data-OOB
+(as many models as trials), where these are installed (`pip install cleanlab pydvl`); precision and recall of
+`believed`; and seconds of the processor. `--out` saves the rows, `--show` prints the table of saved ones.
 """
 
 import argparse
 import importlib.util
+import json
 import tempfile
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from sklearn import datasets as shipped
 from sklearn.base import ClassifierMixin
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import BaggingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import average_precision_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -36,7 +39,9 @@ LEARNERS: dict[str, Callable[[], ClassifierMixin]] = {
     "random forest": lambda: RandomForestClassifier(50, random_state=0),
     "naive Bayes": lambda: make_pipeline(StandardScaler(), GaussianNB(var_smoothing=1e-3)),
 }
-HAS_CLEANLAB = importlib.util.find_spec("cleanlab") is not None
+HAS_CLEANLAB, HAS_PYDVL = (importlib.util.find_spec(name) is not None for name in ("cleanlab", "pydvl"))
+METHODS = ("ours", "votes", "cleanlab", "KNN-Shapley", "Data-OOB")
+Row = dict[str, Any]  # data, learner, flipped, trials, seeds: what `one_table` gives for each
 
 
 def diabetes() -> tuple[np.ndarray, np.ndarray]:
@@ -105,52 +110,109 @@ def precision(found: Mislabels, flipped: np.ndarray) -> float:
     return float(average_precision_score(flipped[found.index], -np.arange(len(flipped))))
 
 
-def cleanlabs(model: ClassifierMixin, x: np.ndarray, labels: np.ndarray, flipped: np.ndarray) -> float:
-    """The average precision of cleanlab's label quality, from its default cross-validation; NaN where it is missing."""
-    if not HAS_CLEANLAB:
-        return float("nan")
+def cleanlabs(model: ClassifierMixin, x: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """1 minus cleanlab's label quality, from the probabilities of its default cross-validation (5 shuffled folds)."""
     from cleanlab.rank import get_label_quality_scores
 
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
     probabilities = cross_val_predict(model, x, labels, cv=folds, method="predict_proba")
-    return float(average_precision_score(flipped, -get_label_quality_scores(labels, probabilities)))
+    return 1 - np.asarray(get_label_quality_scores(labels, probabilities))
 
 
-def one_table(x: np.ndarray, y: np.ndarray, learner: str, share: float, trials: int, seed: int) -> list[float]:
-    """Average precision by votes, by agreement, by margins, of cleanlab; believed per flip, their precision, recall."""
+def knn_shapley(x: np.ndarray, labels: np.ndarray, x_test: np.ndarray, y_test: np.ndarray) -> np.ndarray:
+    """Minus pyDVL's exact Shapley values of 5 neighbours for the test examples, whose labels are right."""
+    from pydvl.valuation import Dataset, KNNShapleyValuation
+
+    scaler = StandardScaler().fit(x)
+    test = Dataset(scaler.transform(x_test), y_test)
+    valuation = KNNShapleyValuation(KNeighborsClassifier(5), test, progress=False)
+    valuation.fit(Dataset(scaler.transform(x), labels))
+    return -of_all(valuation.result, len(x))
+
+
+def data_oob(model: ClassifierMixin, x: np.ndarray, labels: np.ndarray, models: int) -> np.ndarray:
+    """Minus pyDVL's Data-OOB: how often the models of a bag that lack an example are right on it."""
+    from pydvl.valuation import DataOOBValuation, Dataset
+
+    valuation = DataOOBValuation(BaggingClassifier(model, n_estimators=models, random_state=0).fit(x, labels))
+    valuation.fit(Dataset(x, labels))
+    return -of_all(valuation.result, len(x))
+
+
+def of_all(result: Any, n_train: int) -> np.ndarray:
+    """pyDVL's values of all examples; the largest where it has none."""
+    values = np.full(n_train, np.max(result.values))
+    values[result.indices] = result.values
+    return values
+
+
+def one_table(x: np.ndarray, y: np.ndarray, learner: str, share: float, trials: int, seed: int) -> dict[str, Any]:
+    """Average precision and seconds of each method; how many ours believes in, their precision and recall."""
     rng = np.random.default_rng(seed)
     test = rng.permutation(len(y)) < len(y) // 10
     x_train, y_train, classes = x[~test], y[~test], y.max() + 1
     flipped = rng.permutation(len(y_train)) < max(1, round(share * len(y_train)))
     labels = np.where(flipped, (y_train + rng.integers(1, classes, len(y_train))) % classes, y_train)
+    started = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        how = {"trials": trials, "seed": seed, "record": ["prediction", "margin"], "progress": False, "out": folder}
+        how: dict[str, Any] = {"trials": trials, "seed": seed, "progress": False, "out": folder}
         run = mf.run((x_train, labels, x[test], y[test]), learner=LEARNERS[learner](), **how)
-        of = run.trials, run.info.kinds, run.label_codes[0], len(run.classes)
-        margins = run.find_mislabels()
-        lists = likely_mislabels(*of), run.find_mislabels(margins=False), margins
-    areas = [precision(found, flipped) for found in lists]
-    believed, right = int(margins.believed.sum()), int(flipped[margins.index[margins.believed]].sum())
-    cut = [believed / flipped.sum(), right / believed if believed else np.nan, right / flipped.sum()]
-    return [*areas, cleanlabs(LEARNERS[learner](), x_train, labels, flipped), *cut]
+        ours = run.find_mislabels()
+        seconds = {"ours": time.process_time() - started}
+        votes = run.find_mislabels(margins=False)
+    believed, right = int(ours.believed.sum()), int(flipped[ours.index[ours.believed]].sum())
+    areas = {"ours": precision(ours, flipped), "votes": precision(votes, flipped)}
+    others: dict[str, Callable[[], np.ndarray]] = {}
+    if HAS_CLEANLAB:
+        others["cleanlab"] = lambda: cleanlabs(LEARNERS[learner](), x_train, labels)
+    if HAS_PYDVL:
+        others["KNN-Shapley"] = lambda: knn_shapley(x_train, labels, x[test], y[test])
+        others["Data-OOB"] = lambda: data_oob(LEARNERS[learner](), x_train, labels, trials)
+    for name, suspicion in others.items():
+        started = time.process_time()
+        found = suspicion()
+        seconds[name] = time.process_time() - started
+        areas[name] = float(average_precision_score(flipped, found))
+    cut = {"believed": believed, "right": right, "flipped": int(flipped.sum())}
+    return {"area": areas, "seconds": seconds, "cut": cut}
 
 
-def of_tables(names: list[str], learners: list[str], shares: list[float], trials: int, seeds: int) -> None:
-    """Means over seeds, one row for each table, learner and share."""
-    heads = ["votes", "agreement", "margins", "cleanlab", "believed / flipped", "precision", "recall", "s"]
-    print("| data | learner | flipped |", " | ".join(heads), "|\n|---|---|---|" + "---|" * len(heads))
+def of_tables(names: list[str], learners: list[str], shares: list[float], trials: int, seeds: int) -> list[Row]:
+    """A row for each table, learner and share, with what each seed gave."""
+    rows: list[Row] = []
     for name in names:
         x, y = TABLES[name]()
         for learner in learners:
             for share in shares:
-                started = time.perf_counter()
                 found = [one_table(x, y, learner, share, trials, seed) for seed in range(seeds)]
-                with warnings.catch_warnings(action="ignore"):  # nothing believed: no precision
-                    mean = np.nanmean(found, axis=0)
-                values = ["-" if np.isnan(value) else f"{value:.3f}" for value in mean[:4]]
-                values += ["-" if np.isnan(value) else f"{value:.2f}" for value in mean[4:]]
-                values.append(f"{(time.perf_counter() - started) / seeds:.0f}")
-                print("|", " | ".join([name, learner, f"{share:.0%}", *values]), "|", flush=True)
+                rows.append({"data": name, "learner": learner, "flipped": share, "trials": trials, "seeds": found})
+    return rows
+
+
+def shown(rows: list[Row]) -> None:
+    """The table of means over seeds; the means of all rows; and the rows where another method is better by 0.01."""
+    methods = [name for name in METHODS if all(name in one["area"] for row in rows for one in row["seeds"])]
+    timed = [name for name in methods if name != "votes"]
+    heads = [*methods, "believed / flipped", "precision", "recall", *(f"s {name}" for name in timed)]
+    print("| data | learner | flipped |", " | ".join(heads), "|\n|---|---|---|" + "---|" * len(heads))
+    means, behind = [], []
+    for row in rows:
+        areas = {name: float(np.mean([one["area"][name] for one in row["seeds"]])) for name in methods}
+        believed, right, flipped = (
+            sum(one["cut"][name] for one in row["seeds"]) for name in ("believed", "right", "flipped")
+        )
+        cut = [believed / flipped, right / believed if believed else np.nan, right / flipped]
+        spent = [float(np.mean([one["seconds"][name] for one in row["seeds"]])) for name in timed]
+        values = [f"{areas[name]:.3f}" for name in methods]
+        values += ["-" if np.isnan(value) else f"{value:.2f}" for value in cut] + [f"{value:.1f}" for value in spent]
+        title = [row["data"], row["learner"], f"{row['flipped']:.0%}"]
+        print("|", " | ".join([*title, *values]), "|")
+        means.append(areas)
+        best = max(methods, key=lambda name: areas[name])
+        if areas[best] - areas["ours"] > 0.01:
+            behind.append(f"{', '.join(title)}: {best} {areas[best]:.3f}, ours {areas['ours']:.3f}")
+    print("\nMeans of all rows:", ", ".join(f"{name} {np.mean([one[name] for one in means]):.3f}" for name in methods))
+    print(f"Behind the best by more than 0.01 in {len(behind)} of {len(rows)} rows.", *behind, sep="\n- ")
 
 
 def main() -> None:
@@ -160,12 +222,19 @@ def main() -> None:
     parser.add_argument("--learners", nargs="+", choices=list(LEARNERS), default=list(LEARNERS))
     parser.add_argument("--shares", type=float, nargs="+", default=[0.01, 0.05, 0.2])
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", type=Path, help="save the rows of --tables as JSON")
+    parser.add_argument("--show", type=Path, nargs="+", help="the table of saved rows")
     chosen = parser.parse_args()
-    if chosen.tables is None:
+    if chosen.show:
+        shown([row for path in chosen.show for row in json.loads(path.read_text())])
+    elif chosen.tables is None:
         of_worlds(chosen.trials or [50, 138, 300])
     else:
         tables = chosen.tables or list(TABLES)
-        of_tables(tables, chosen.learners, chosen.shares, max(chosen.trials or [100]), chosen.seeds)
+        rows = of_tables(tables, chosen.learners, chosen.shares, max(chosen.trials or [100]), chosen.seeds)
+        if chosen.out:
+            chosen.out.write_text(json.dumps(rows, indent=1) + "\n")
+        shown(rows)
 
 
 if __name__ == "__main__":
