@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from hostile_runs import run_of, with_data
+from sklearn.tree import DecisionTreeRegressor
 
+import memfluence as mf
 from memfluence.findings import tail_map
 from memfluence.findings.tail_map import column_of
 
@@ -203,6 +205,26 @@ def test_what_is_not_learned_stands_apart(visit: Visit, make_site: Any, tmp_path
     first.click()
     page.wait_for_selector(".virtual .cell")
     until(page, "document.querySelector('.found').innerText.startsWith('15 of 40')")
+
+
+def test_scores_of_a_learners_own(visit: Visit, make_site: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 3))
+    y = 100 * x[:, 0] + rng.normal(size=60)
+    data = x[:40], y[:40], x[40:], y[40:]
+    run = mf.run(data, learner=DecisionTreeRegressor(), trials=24, out=tmp_path / "run", progress=False)
+    page = visit(make_site(run).url("file"))
+    page.wait_for_selector(".map-row")
+    assert names(page) == ["all examples"]
+    assert page.locator(".map-share").count() == 0  # there is no threshold in the unit of a score
+    unit = float(page.locator(".map-tick").last.inner_text())
+    assert unit >= run.estimate_memorization().value.max()
+    stat = page.locator(".stat").nth(2)
+    assert "score on test examples" in stat.inner_text()
+    assert float(stat.locator("strong").inner_text().replace("−", "-")) == pytest.approx(
+        run.recorded("test_score").mean(), abs=0.06
+    )
+    assert "in those that did" in page.locator(".map-cell").first.get_attribute("aria-label")
 
 
 @pytest.mark.parametrize("width", [390, 768, 1440])

@@ -6,6 +6,7 @@ export type Numbers = Uint8Array | Uint16Array | Uint32Array | Int16Array;
 export type Split = "train" | "test";
 
 export interface Facts {
+  unit: number; // what is 1 on the page, of scores of the learner's own
   trials: number;
   trialsWanted: number;
   keep: number | null;
@@ -57,6 +58,7 @@ export interface Meta {
   nTest: number;
   chunk: number;
   predictions: boolean;
+  scores: boolean; // of the learner's own, rather than right and wrong
   found: { mislabels: number; duplicates: number };
   inputs: "images" | "texts" | "features" | "none";
   ids: boolean;

@@ -3,7 +3,7 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { columns as unpacked, fraction, mapUrl, type Packed, type Sheet } from "./data";
 import { exampleHref, Tile, Waiting } from "./parts";
-import { className, report } from "./report";
+import { className, report, scoreOf } from "./report";
 import { href, refine, useDocument, type Route } from "./state";
 import { count, percent, plural, value } from "./words";
 
@@ -114,10 +114,12 @@ function cellHref(row: Row, cell: Cell, across: number): string {
 
 function rangeOf(cell: Cell, across: number): string {
   if (cell.column === across) return "not learned";
-  return `memorization ${cell.column ? value(cell.column / across) : "up to"}${cell.column ? " to" : ""} ${value((cell.column + 1) / across)}`;
+  const to = scoreOf((cell.column + 1) / across);
+  return cell.column ? `memorization ${scoreOf(cell.column / across)} to ${to}` : `memorization up to ${to}`;
 }
 
 function said(cell: Cell): string {
+  if (report.meta.scores) return `of score ${scoreOf(cell.accuracyOut)} in models that never saw it, ${scoreOf(cell.accuracyIn)} in those that did`;
   return `right in ${percent(cell.accuracyOut)} of the models that never saw it, in ${percent(cell.accuracyIn)} of those that did`;
 }
 
@@ -161,8 +163,7 @@ export function LongTail({ route }: { route: Route }) {
           <h2 id="tail">From typical to memorized</h2>
           <p class="hint">
             {several ? "Each row is a class. Each cell shows one of its examples and leads to all that are like it." : "Each cell shows one example and leads to all that are like it."}{" "}
-            On the left are examples that
-            models learn from the others. On the right models are right only if they saw the example itself.
+            {report.meta.scores ? "On the right models do better if they saw the example itself." : "On the left are examples that models learn from the others. On the right models are right only if they saw the example itself."}
           </p>
         </div>
         {several && (
@@ -312,7 +313,7 @@ function Rows({ map, rows, across, unlearned, width, phone, several }: RowsProps
               data-place={`${r} -1`}
               data-class={row.code}
               tabIndex={reached[0] === r && reached[1] === -1 ? 0 : -1}
-              aria-label={`${className(row.code)}: ${plural(row.total, "training example")}, ${percent(row.memorized)} memorized`}
+              aria-label={`${className(row.code)}: ${plural(row.total, "training example")}${report.meta.scores ? "" : `, ${percent(row.memorized)} memorized`}`}
             >
               <b title={className(row.code)}>{several ? className(row.code) : "all examples"}</b>
               {!phone && <small>{plural(row.total, "example")}</small>}
@@ -361,7 +362,7 @@ function Axis({ across, unlearned, template, phone }: { across: number; unlearne
         <span class="map-line" />
         {[0, 0.25, 0.5, 0.75, 1].map((tick) => (
           <span key={tick} class={tick === memorization ? "map-tick cut" : "map-tick"} style={{ left: `${100 * tick}%` }}>
-            {tick}
+            {report.meta.scores ? scoreOf(tick) : tick}
           </span>
         ))}
       </span>
@@ -418,10 +419,12 @@ function End({ row }: { row: Row }) {
           return <rect key={k} class={k >= cut ? "bar high" : "bar"} x={k * 5 + 0.5} width={4} y={40 - high} height={high} />;
         })}
       </svg>
-      <span class="map-share">
-        <b>{percent(row.memorized)}</b>
-        <small>memorized</small>
-      </span>
+      {!report.meta.scores && (
+        <span class="map-share">
+          <b>{percent(row.memorized)}</b>
+          <small>memorized</small>
+        </span>
+      )}
     </span>
   );
 }
@@ -440,7 +443,7 @@ function Near({ map, row, cell, across, x, y, above, width }: { map: MapDocument
       <div>
         <p class="name">{className(row.code)}</p>
         {!map.sheet && <Shown map={map} cell={cell} side={112} />}
-        <p class="fact hot">memorization {value(cell.memorization)}</p>
+        <p class="fact hot">memorization {scoreOf(cell.memorization)}</p>
         <p>{said(cell)}</p>
         <p class="soft">
           {cell.count === 1 ? "the only one here" : `one of ${count(cell.count)}: ${rangeOf(cell, across)}`}

@@ -4,7 +4,7 @@ import { Histogram } from "./histogram";
 import { LongTail } from "./map";
 import { groupsOf, PairGroup, type PairTable } from "./pairs";
 import { Caption, ExampleLink, Notice, Stat, Waiting } from "./parts";
-import { oneOfEach, ordered, report, SORTS } from "./report";
+import { oneOfEach, ordered, report, scoreOf, SORTS } from "./report";
 import { href, useDocument, type Route } from "./state";
 import { approximate, count, percent, plural, value } from "./words";
 
@@ -25,8 +25,15 @@ export function Overview({ route, there }: { route: Route; there: boolean }) {
           <b>{plural(facts.trials, "model")}</b>
           {unfinished && ` of ${count(facts.trialsWanted)}`}, each trained on{" "}
           {facts.keep === null ? "random subsets" : `a random ${percent(facts.keep)}`} of{" "}
-          {plural(meta.nTrain, "training example")}. An example is <em>memorized</em> when models are right on it only if they
-          saw it.
+          {plural(meta.nTrain, "training example")}. {meta.scores ? (
+            <>
+              An example is <em>memorized</em> when models do better on it if they saw it.
+            </>
+          ) : (
+            <>
+              An example is <em>memorized</em> when models are right on it only if they saw it.
+            </>
+          )}
         </p>
       </header>
       {meta.notices.map((notice) => (
@@ -39,7 +46,7 @@ export function Overview({ route, there }: { route: Route; there: boolean }) {
           detail={
             <>
               {percent(facts.memorized / meta.nTrain, 1)} of all; {count(facts.surelyMemorized)} surely, with a 95% interval above{" "}
-              {value(facts.thresholds.memorization)}
+              {scoreOf(facts.thresholds.memorization)}
             </>
           }
         >
@@ -55,14 +62,14 @@ export function Overview({ route, there }: { route: Route; there: boolean }) {
         >
           test predictions depend on single training examples
         </Stat>
-        <Stat number={percent(facts.testAccuracy, 1)} detail="mean over models">
-          test accuracy
+        <Stat number={meta.scores ? scoreOf(facts.testAccuracy) : percent(facts.testAccuracy, 1)} detail="mean over models">
+          {meta.scores ? "score on test examples" : "test accuracy"}
         </Stat>
         <Stat
-          number={percent(facts.accuracyOut, 1)}
-          detail={<>{percent(facts.accuracyIn, 1)} when they were trained on</>}
+          number={meta.scores ? scoreOf(facts.accuracyOut) : percent(facts.accuracyOut, 1)}
+          detail={<>{meta.scores ? scoreOf(facts.accuracyIn) : percent(facts.accuracyIn, 1)} when they were trained on</>}
         >
-          right on held-out training examples
+          {meta.scores ? "score on held-out training examples" : "right on held-out training examples"}
         </Stat>
       </dl>
       <section>

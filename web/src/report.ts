@@ -1,5 +1,6 @@
 // The report that is shown: its facts and the columns of all examples, and orders of them.
 import { columns, fraction, MISSING, type Columns, type Meta, type Split } from "./data";
+import { value } from "./words";
 
 export interface Report {
   meta: Meta;
@@ -100,6 +101,13 @@ export function oneOfEach(order: Uint32Array, most: number): number[] {
     found.push(...next.slice(0, most - found.length));
   }
   return found;
+}
+
+/** A number of the page's scale from -1 to 1 as it is measured: in the unit of the learner's scores, where it has some. */
+export function scoreOf(share: number | null): string {
+  if (share === null || Number.isNaN(share)) return value(share);
+  const { unit } = report.meta.facts;
+  return value(share * unit, report.meta.scores && unit >= 100 ? 1 : 2);
 }
 
 /** Whether most models that saw a training example are right on it, or it is memorized; so is the map of the long tail made. */

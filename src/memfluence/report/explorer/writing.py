@@ -188,6 +188,7 @@ def _findings(
         "nTest": run.info.n_test,
         "chunk": tables.CHUNK,
         "predictions": said_out is not None,
+        "scores": has_scores,
         "found": {"mislabels": int(mislabels.believed.sum()), "duplicates": len(duplicates or ())},
         "facts": _facts_of(run, keep, scores, pairs, believed, unit),
     }
