@@ -268,7 +268,8 @@ def test_a_regression(visit: Visit, make_site: Any, tmp_path: Path) -> None:
     url = make_site(run).url("file")
     page = visit(url)
     assert "a score of its own for each example" in page.locator(".notice").first.inner_text()
-    assert page.get_by_text("test accuracy").count() == 1
+    assert page.get_by_text("score on test examples").count() == 1
+    assert page.get_by_text("test accuracy").count() == 0
     page = visit(url, "mislabels")
     page.wait_for_selector(".virtual .cell")
     assert {"train-4", "train-9", "train-70"} <= set(shown(page))
