@@ -192,7 +192,7 @@ def test_scores_of_a_recorded_outcome(shell: Shell) -> None:
     shell("scores", make_run(shell)["run"], "--outcome", "margin", code=2)
     assert "--record margin" in shell.errors
     shell("scores", "run", "--outcome", "loss", code=2)
-    assert "must be correct, margin, logit or an array" in shell.errors
+    assert "must be correct, score, margin, logit or an array" in shell.errors
     run = ("run", "digits", "--set", "epochs=1", "--trials", "6", "--record", "margin", "--out", "recorded")
     shell(*run)
     rows = shell.json("scores", "recorded", "--outcome", "margin")["train"]
