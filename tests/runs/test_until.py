@@ -146,10 +146,11 @@ def test_shards_wait_for_each_other_and_all_stop(tmp_path: Path, monkeypatch: An
 
 
 def test_a_shard_alone_stops_at_its_deadline(tmp_path: Path) -> None:
-    import time
-
+    part = mf.run(DATA, learner=neighbour, trials=100, out=tmp_path / "run", shard="0/2", progress=False)
+    notes = Notes()
     with pytest.raises(DeadlineReached, match="50 of 100 trials are other shards' to run"):
-        stopped(tmp_path / "run", "stderr=0.05", shard="0/2", deadline=time.monotonic() + 5)
+        until._wait(part.store, 100, 0.0, notes)
+    assert notes.lines == ["waiting for 50 of 100 trials, which are other shards' to run"]
 
 
 def test_what_cannot_be_looked_at_is_refused_before_training(tmp_path: Path) -> None:
