@@ -179,7 +179,8 @@ def write(
     width, height = figure.get_size_inches()
     weight = "bold" if bold else "normal"
     place = x / width, top / height
-    written = figure.text(*place, text, color=colour, fontsize=size, weight=weight, va="top", linespacing=1.1)
+    look: dict[str, Any] = {"color": colour, "fontsize": size, "weight": weight, "va": "top", "linespacing": 1.1}
+    written = figure.text(*place, text, **look, parse_math=False)  # a price is no formula
     if room is not None and (wide := written.get_window_extent().width / figure.dpi) > room:
         written.set_fontsize(size * room / wide)
 

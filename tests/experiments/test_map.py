@@ -1,5 +1,6 @@
 """The figure of the long tail: which classes, which examples, and how many there are, as pictures and as words."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from small_runs import MEMORIZED, N_TEST, N_TRAIN, make_run
 
 from memfluence.datasets import from_arrays
+from memfluence.drawing import encoded, style
 from memfluence.errors import InputError
 from memfluence.experiments import map as map_
 from memfluence.experiments.doing import draw
@@ -68,3 +70,26 @@ def test_texts_and_tables_are_shown_by_what_is_telling(tmp_path: Path) -> None:
     said = {row.index: row.input for row in result.table.itertuples()}
     assert said[odd].startswith("feature 5 50")
     assert any("feature" in text.get_text() for text in draw(result).texts)
+
+
+def test_money_in_texts_and_names_is_no_formula(tmp_path: Path) -> None:
+    words = [f"win $100 or $\\frac of {k}" for k in range(N_TRAIN)]
+    result = map_.summarize(with_data(tmp_path, words, words[:N_TEST]))
+    with style():
+        figure = draw(result)
+        encoded(figure, ".png")  # which would read the formula
+    assert any("$100 or $\\frac" in text.get_text().replace("\n", " ") for text in figure.texts)
+
+
+def test_a_class_without_an_estimate_keeps_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels = np.zeros((N_TRAIN, 8, 8), np.uint8)
+    run = with_data(tmp_path, pixels, pixels[:N_TEST])
+    scores, codes = run.estimate_memorization(), run.label_codes[0]
+    nobody = np.where(codes == 0, np.nan, scores.value)
+    monkeypatch.setattr(Run, "estimate_memorization", lambda self, keep: replace(scores, value=nobody))
+    result = map_.summarize(run, classes=["0", "1"])
+    rows = list(map_.say(result).rows)
+    assert rows[0][:3] == ("0", "-", 0)
+    assert [row[0] for row in rows] == ["0", "1"]
+    assert sum(rows[1][2:]) <= (codes == 1).sum() == sum(result.numbers["histograms"][1])
+    draw(result)

@@ -62,6 +62,7 @@ def summarize(
         )
     found = tail_map(scores, codes, columns)
     counts = {int(code): found.counts(code) for code in np.unique(found.row)}
+    nobody = np.zeros(columns + 1, np.int64)  # of a class without an estimate
     memorized = {code: float(own[columns // 4 : columns].sum() / own.sum()) for code, own in counts.items()}
     shown = chosen_classes(run, names, classes) if classes else _spread(memorized, rows)
     cells = np.flatnonzero(np.isin(found.row, shown) & (found.column < columns))
@@ -86,7 +87,7 @@ def summarize(
     numbers = {
         "classes": [names[code] for code in shown],
         "memorized": [memorized.get(code) for code in shown],  # shares
-        "histograms": [counts[code].tolist() for code in shown if code in counts],  # what is not learned last
+        "histograms": [counts.get(code, nobody).tolist() for code in shown],  # what is not learned last
         "n_train": run.info.n_train,
     }
     settings = {"classes": list(classes) if classes else None, "rows": rows, "columns": columns, "keep": keep}

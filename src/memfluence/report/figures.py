@@ -269,13 +269,12 @@ def _cell(
     figure: "Figure", x: float, top: float, image: np.ndarray, example: Example, colour: str, note: str = ""
 ) -> None:
     """An image with its value below; x and top in inches from the lower left corner."""
-    height = figure.get_figheight()
     picture(figure, x, top, CELL, image)
     rounds_up = round(example.value, 2) >= INFLUENCE > example.value  # 0.148 is grey, so it must not read 0.15
     number = f"{value(example.value, 3 if rounds_up else 2)} ± {error(example.stderr)}"
     rates = f"{note}{percent(example.accuracy_out)} → {percent(example.accuracy_in)}"
-    figure.text(x / WIDTH, (top - CELL - 0.05) / height, number, color=colour, weight="bold", va="top", fontsize=8)
-    figure.text(x / WIDTH, (top - CELL - 0.19) / height, rates, color=SOFT, va="top", fontsize=7)
+    write(figure, x, top - CELL - 0.05, number, colour, bold=True, size=8)
+    write(figure, x, top - CELL - 0.19, rates, SOFT)
 
 
 def _arrow(figure: "Figure", y: float) -> None:
