@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LinearRegression
 
 import memfluence as mf
 from memfluence.cli import main
@@ -66,9 +67,9 @@ def test_targets_are_read_and_wrong_ones_refused() -> None:
     assert Target.of_text("stderr=0.03:median").of == "median"
     assert Target.of_text("pairs=fdr:0.05,share:0.9") == Target("pairs", 0.9, fdr=0.05)
     assert Target.of_text("pairs=share:0.8").fdr == 0.1
-    for wrong in ("jaccard", "jaccard=high", "jaccard=1.2", "stderr=0.1:mean", "pairs=fdr:0.1", "trials=3", ""):
+    for wrong in (0.7, "jaccard", "jaccard=high", "jaccard=1.2", "stderr=0.1:mean", "pairs=fdr:0.1", "trials=3", ""):
         with pytest.raises(InputError, match="`until`"):
-            Target.of_text(wrong)
+            Target.of_text(wrong)  # type: ignore[arg-type]
 
 
 def test_it_is_a_run_of_as_many_trials_to_the_byte(tmp_path: Path) -> None:
@@ -162,6 +163,20 @@ def test_what_cannot_be_looked_at_is_refused_before_training(tmp_path: Path) -> 
         with pytest.raises(InputError, match=why):
             stopped(tmp_path / "run", "jaccard=0.5", **options)
     assert not (tmp_path / "run").exists()
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    data = x[:40], x[:40, 0], x[40:], x[40:, 0]
+    with pytest.raises(InputError, match="scores of its own"):
+        mf.run(data, learner=LinearRegression(), out=tmp_path / "run", until="stderr=0.1", progress=False)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_score_of_its_own_for_classes_is_found_with_the_first_look(tmp_path: Path) -> None:
+    def scored(x: np.ndarray, y: np.ndarray, seed: int) -> Any:
+        return lambda x, y: np.zeros(len(x))
+
+    with pytest.raises(InputError, match="scores of its own"):
+        mf.run(DATA, learner=scored, out=tmp_path / "run", until="stderr=0.1", trials=5, progress=False)
+    assert mf.open(tmp_path / "run").status()["trials"] == 5
 
 
 def test_the_command_says_each_look_and_repeats_nothing(tmp_path: Path, capsys: Any) -> None:

@@ -36,7 +36,7 @@ from memfluence.findings._selection import tested_blocks
 from memfluence.findings.prediction import fit_pairs
 from memfluence.paper import INFLUENCE, MEMORIZED
 from memfluence.records import Kind, Trials
-from memfluence.store import TrialStore, is_run
+from memfluence.store import RunInfo, TrialStore, is_run
 from memfluence.training.campaign import Campaign, listener_of
 
 FIRST = 100  # trials: with fewer, counts are far from normal
@@ -56,7 +56,7 @@ class Target:
 
     @classmethod
     def of_text(cls, text: str) -> "Target":
-        name, _, rest = text.replace(" ", "").partition("=")
+        name, _, rest = str(text).replace(" ", "").partition("=")
         try:
             if name == "stderr":
                 value, _, of = rest.partition(":")
@@ -144,11 +144,13 @@ def trained(campaign: Campaign) -> TrialStore:
     listener = listener_of(options.progress)
     known = TrialStore.open(campaign.out).info if is_run(campaign.out) else campaign.info
     there = known.trials if is_run(campaign.out) else 0
+    _check_outcome(known, campaign.dataset.task)
     numbers = looks(campaign.info.trials, there, known.group_size)
     for number in numbers:
         info, chosen = replace(campaign.info, trials=number), replace(options, progress=listener)
         campaign = replace(campaign, info=info, options=chosen, goes_on=number != numbers[0])
         store = campaign.run()
+        _check_outcome(store.info)  # a function may have a score of its own for classes, too
         if campaign.shard is not None:
             _wait(store, number, options.deadline, listener)
         trials, _ = store.read()
@@ -172,6 +174,14 @@ def _check_kinds(kinds: tuple[Kind, ...]) -> None:
         raise InputError(
             "`until` looks at trials of one fraction that can be compared by whether they kept an example; give one"
             " `keep` and another `design`, or leave out `until`."
+        )
+
+
+def _check_outcome(info: RunInfo, task: str = "classes") -> None:
+    if task != "classes" or info.outcome == "score":
+        raise InputError(
+            "`until` looks at right and wrong, and this learner has scores of its own; leave out `until` and give the"
+            " number of `trials`."
         )
 
 
