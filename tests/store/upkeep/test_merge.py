@@ -163,6 +163,8 @@ def test_a_part_of_a_run_goes_on_as_a_run_of_its_own(tmp_path: Path) -> None:
     assert mf.open(tmp_path / "out").memorization().equals(mf.open(whole.path).memorization())
     again = mf.merge(tmp_path / "out", [store.path], record=())
     assert (again.added, again.already_there, again.trials) == (0, 12, 20)
+    with pytest.raises(RunMismatchError, match=r"Join them in a new run: .*part keeps what it has"):
+        mf.merge(tmp_path / "part", [store.path], record=())
 
 
 def test_only_what_was_recorded_can_be_taken(tmp_path: Path) -> None:

@@ -112,8 +112,11 @@ def merge(
     known = [] if target is None else [(target, target.info)]
     known += zip(given, infos)
     like, info = next((one for one in known if one[1].says_record), known[0])
+    way_out = "Give `record` to join what all of them have."
+    if record is not None:  # then it is the run to join that has something else
+        way_out = f"Join them in a new run: {out} keeps what it has."
     for one in known:
-        _check_same(like, info, *one)
+        _check_same(like, info, *one, way_out)
     trials = max(one.trials for one in infos)
     there = {} if target is None else _records(target, -1, _Part())[0]
     counts, differing, given_rows = dict(there), set(), 0
@@ -151,7 +154,7 @@ def merge(
     return Merged(str(out), added, given_rows - added, len(counts), tuple(sorted(differing)))
 
 
-def _check_same(one: TrialStore, first: RunInfo, other: TrialStore, second: RunInfo) -> None:
+def _check_same(one: TrialStore, first: RunInfo, other: TrialStore, second: RunInfo, way_out: str) -> None:
     found = differences(first, second)
     if not found and (first.kinds, first.repeats) != (second.kinds, second.repeats):
         found = ["the kinds of trial"]
@@ -159,7 +162,7 @@ def _check_same(one: TrialStore, first: RunInfo, other: TrialStore, second: RunI
     if not found and not all(np.array_equal(here, there) for here, there in labels):
         found = ["the labels"]
     if found:
-        hint = "" if first.record == second.record else " Give `record` to join what all of them have."
+        hint = "" if first.record == second.record else f" {way_out}"
         raise RunMismatchError(
             f"{other.path} is not the same run as {one.path}: it differs in {'; '.join(found)}.{hint}"
         )
