@@ -81,8 +81,10 @@ def test_text_is_compressed_for_those_who_take_it(server: ReportServer, tmp_path
         assert headers["X-Content-Type-Options"] == "nosniff"
     assert len(body) < (data / "explorer.js").stat().st_size / 2
     assert "immutable" in headers["Cache-Control"]
-    for headers in ({}, {"Accept-Encoding": "br"}):
-        assert "Content-Encoding" not in ask(server, f"/{data.name}/meta.js", headers=headers)[1]
+    for headers in ({}, {"Accept-Encoding": "br"}, {"Accept-Encoding": "br, gzip; q=0.0"}):
+        answered = ask(server, f"/{data.name}/meta.js", headers=headers)[1]
+        assert "Content-Encoding" not in answered
+        assert answered["Vary"] == "Accept-Encoding"  # or a cache would give it to those who take gzip, and back
     status, headers, body = ask(server, "/", "HEAD", {"Accept-Encoding": "gzip"})
     assert (status, headers["Content-Encoding"], body) == (200, "gzip", b"")
     assert ask(server, "/../trials.npz", headers={"Accept-Encoding": "gzip"})[0] == 404
@@ -228,3 +230,18 @@ def test_a_request_that_does_not_end_is_ended_by_the_clock(
     with socket.create_connection(server.server_address[:2], timeout=10) as half:
         half.sendall(b"GET / HT")
         assert half.recv(1) == b""
+
+
+def test_the_secret_is_asked_for(tmp_path: Path) -> None:
+    write_report(make_run(tmp_path), tmp_path / "out")
+    with ReportServer(tmp_path / "out", port=0, secret="s3cret") as started:
+        thread = threading.Thread(target=started.serve_forever)
+        thread.start()
+        try:
+            data = data_folder(tmp_path / "out" / "index.html").name
+            assert ask(started, "/s3cret/")[0] == ask(started, f"/s3cret/{data}/meta.js")[0] == 200
+            for path in ("/", "/s3cret", "/s3creT/", f"/{data}/meta.js", "/index.html", f"/s3cret/{data}/"):
+                assert ask(started, path)[0] == 404, path
+        finally:
+            started.shutdown()
+            thread.join()

@@ -3,9 +3,11 @@
 import gzip
 import io
 import ipaddress
+import re
 import socket
 from contextlib import suppress
 from functools import partial
+from hmac import compare_digest
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -30,6 +32,7 @@ HEADERS = {
 PORTS_TRIED = 20
 SECONDS = 30.0  # without a byte, until a connection is closed
 CONNECTIONS = 100  # at a time, each with a thread; a browser opens six
+_REFUSED = re.compile(r";q=0(\.0*)?$")
 FOREVER = "public, max-age=31536000, immutable"  # the folder of data has another name when it changes
 
 
@@ -105,7 +108,8 @@ class _Handler(SimpleHTTPRequestHandler):
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
             return None
         root: str = self.server.root  # type: ignore[attr-defined]
-        known, self.path = self.path.startswith(root), f"/{self.path.removeprefix(root)}"
+        begin = self.path[: len(root)].encode(errors="replace")
+        known, self.path = compare_digest(begin, root.encode()), f"/{self.path.removeprefix(root)}"
         if not known or not self._is_ours():
             self.send_error(HTTPStatus.NOT_FOUND)
             return None
@@ -115,7 +119,8 @@ class _Handler(SimpleHTTPRequestHandler):
 
     def _compresses(self) -> bool:
         """True if the browser takes gzip and the file is text: numbers in base64 shrink by a third and more."""
-        taken = {part.partition(";")[0].strip() for part in self.headers.get("Accept-Encoding", "").lower().split(",")}
+        named = self.headers.get("Accept-Encoding", "").lower().replace(" ", "").split(",")
+        taken = {part.partition(";")[0] for part in named if not _REFUSED.search(part)}
         if "If-Modified-Since" in self.headers:  # most likely nothing is to be sent
             return False
         return "gzip" in taken and Path(urlsplit(self.path).path).suffix in (".js", ".css", ".html", "")
@@ -127,7 +132,6 @@ class _Handler(SimpleHTTPRequestHandler):
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", TYPES[path.suffix])
         self.send_header("Content-Encoding", "gzip")
-        self.send_header("Vary", "Accept-Encoding")
         self.send_header("Last-Modified", self.date_time_string(path.stat().st_mtime))
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
@@ -168,6 +172,7 @@ class _Handler(SimpleHTTPRequestHandler):
     def end_headers(self) -> None:
         for name, value in HEADERS.items():
             self.send_header(name, value)
+        self.send_header("Vary", "Accept-Encoding")
         stays = self.status in (HTTPStatus.OK, HTTPStatus.NOT_MODIFIED) and self.path.startswith("/data-")
         self.send_header("Cache-Control", FOREVER if stays else "no-cache")
         super().end_headers()
