@@ -134,6 +134,9 @@ def test_what_held_out_models_say_instead(tmp_path: Path) -> None:
     said = f"held-out models say class {first.suggestion}: {first.agreement:.0%}"
     assert row.first.more.endswith(said)
     assert said in repr(row.first)
+    votes = run.held_out_votes()
+    agreed = np.flatnonzero((votes.max(axis=1) == votes.sum(axis=1)) & (votes.argmax(axis=1) == run.label_codes[0]))
+    assert "held-out models say" not in repr(run.show(index=agreed[0]))  # nobody says anything else
 
 
 def test_the_histogram_is_a_figure_that_notebooks_show(tmp_path: Path) -> None:
@@ -167,3 +170,15 @@ def test_scores_of_a_regressor_are_shown_with_their_targets(tmp_path: Path) -> N
     figure = run.plot()
     assert figure.axes[0].get_xlabel() == "memorization, in the unit of the score"
     assert figure._repr_png_()[0].startswith(b"\x89PNG")
+
+
+def test_small_scores_show_their_digits(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    y = 1e-4 * (x[:, 0] + rng.normal(size=60))
+    run = mf.run((x[:40], y[:40], x[40:], y[40:]), learner=LinearRegression(), trials=30, out=tmp_path, progress=False)
+    card = run.show(index=0).rows[0].first
+    scores = run.estimate_memorization()
+    before, after = re.findall(r"0\.0*\d\d", card.more)
+    assert float(before) == pytest.approx(-scores.mean_out[0], rel=0.1)
+    assert float(after) == pytest.approx(-scores.mean_in[0], rel=0.1)

@@ -16,6 +16,7 @@ import numpy as np
 from memfluence.datasets import Dataset, picture_range
 from memfluence.drawing import BLUE, ORANGE, TINY
 from memfluence.errors import InputError, RunMismatchError
+from memfluence.estimators import Memorization
 from memfluence.estimators.counts import column_counts
 from memfluence.paper import INFLUENCE
 from memfluence.report.explorer.influences import accuracies_of
@@ -175,6 +176,7 @@ class _Cards:
         self.notes, self.legend = self._inputs.notes, SCORES if self._has_scores else RATES
         self._targets = run.labels if self._has_scores else None
         self._scores = run.estimate_memorization(keep)
+        self._decimals = _decimals(self._scores) if self._has_scores else 2
         self._estimates = run.influence_estimates(keep)
         self._votes = run.held_out_votes(keep) if "train_prediction" in run.info.columns else None
 
@@ -202,9 +204,11 @@ class _Cards:
 
     def _on_test(self, test: int) -> tuple[str, str]:
         """What all models make of a test example."""
-        if self._has_scores:
-            return "mean score", value(float(self._run.recorded("test_score")[:, test].mean()))
         parts = self._estimates.arms.parts
+        if self._has_scores:
+            numbers = np.concatenate([part.numbers for part in parts])
+            scores = self._run.recorded("test_score")[np.isin(self._run.trials.numbers, numbers), test]
+            return "mean score", value(float(scores.mean(dtype=np.float64)), self._decimals)
         right = sum(int(column_counts(part.test_correct, part.n_test)[test]) for part in parts)
         return "right", percent(right / max(1, sum(map(len, parts))))
 
@@ -214,8 +218,8 @@ class _Cards:
         if self._votes is not None and (votes := self._votes[row]).sum():
             others = np.where(np.arange(len(votes)) == label, 0, votes)
             said = shortened(class_name(self._run.class_names[others.argmax()]), NAME_LETTERS)
-            more += f", held-out models say {said}: {percent(others.max() / votes.sum())}"
-        number = f"{value(found.value[row])} ± {error(found.stderr[row])}"
+            more += f", held-out models say {said}: {percent(others.max() / votes.sum())}" * bool(others.any())
+        number = self._with_error(found.value[row], found.stderr[row])
         return self._card("train", row, "memorization", number, more)
 
     def _others(self, split: Split, train: Any, test: Any, least: float = 0.0) -> list[Card]:
@@ -228,16 +232,20 @@ class _Cards:
                 split,
                 int((test if split == "test" else train)[k]),
                 "influence",
-                f"{value(found.value[k])} ± {error(found.stderr[k])}",
+                self._with_error(found.value[k], found.stderr[k]),
                 self._means(accuracy_out[k], accuracy_in[k]),
                 faint=not self._has_scores and bool(found.value[k] < INFLUENCE),
             )
             for k in np.flatnonzero(found.lower > least)
         ]
 
+    def _with_error(self, estimate: float, stderr: float) -> str:
+        small = self._decimals > 2
+        return f"{value(estimate, self._decimals)} ± {value(stderr, self._decimals) if small else error(stderr)}"
+
     def _means(self, without: float, including: float) -> str:
         if self._has_scores:
-            return f"mean score {value(without)} → {value(including)}"
+            return f"mean score {value(without, self._decimals)} → {value(including, self._decimals)}"
         return f"right {percent(without)} → {percent(including)}"
 
     def _card(self, split: Split, row: int, measure: str, number: str, more: str = "", faint: bool = False) -> Card:
@@ -249,6 +257,13 @@ class _Cards:
         named = shortened(str(self._run.ids[side][row]), NAME_LETTERS), shortened(label, NAME_LETTERS)
         html, text = self._inputs.of(split, row)
         return Card(split, *named, measure, number, more, html, text, faint)
+
+
+def _decimals(scores: Memorization) -> int:
+    """Decimals of scores in a unit of their own: two, or as many as show two digits of the highest mean."""
+    means = np.abs([scores.mean_in, scores.mean_out])
+    highest = means.max(initial=0.0, where=np.isfinite(means))
+    return max(2, 1 - int(np.floor(np.log10(highest)))) if highest > 0 else 2
 
 
 def _largest(values: np.ndarray) -> np.ndarray:
