@@ -10,7 +10,7 @@ import pytest
 
 import memfluence as mf
 from memfluence.datasets import Dataset, from_arrays, known
-from memfluence.datasets.known import COMPARED, LABELS, Data, content, data_of, labels_digest
+from memfluence.datasets.known import COMPARED, LABELS, Data, content, data_of, labels_digest, title_of
 
 
 def info_of(data: Dataset, **changes: Any) -> dict[str, Any]:
@@ -135,3 +135,9 @@ def test_digests_of_the_real_data() -> None:
             found[title] = mf.datasets.load(f"npz:{Path(path)}")
     for title, data in found.items():
         assert (content(data), data.fingerprint, labels_digest((data.y_train, data.y_test))) == known._KNOWN[title]
+
+
+def test_headings_name_a_known_dataset_whatever_its_file() -> None:
+    known = {"name": "npz:downloads/cifar100.npz", "fingerprint": "e0ea2b2902672971aec74da6ff66bd7c"}
+    assert title_of(known) == "CIFAR-100"
+    assert title_of(known | {"fingerprint": "0" * 32}) == "cifar100.npz"

@@ -90,6 +90,12 @@ def data_of(
     return Data(name or "the arrays", f"a {kind} of {size}{called}", None)
 
 
+def title_of(info: Mapping[str, Any]) -> str:
+    """A dataset's name for a heading, of what run.json says: a known one's in the official order, whatever its file."""
+    known = (title for title, (_, fingerprint, _) in _KNOWN.items() if info["fingerprint"] == fingerprint)
+    return next(known, short_name(str(info["name"])))
+
+
 def content(data: Dataset) -> str | None:
     """32 hex digits of all images in memory and their labels, whatever their order and type; None without such."""
     found = ""

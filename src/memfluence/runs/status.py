@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from memfluence.datasets import short_name
+from memfluence.datasets import title_of
 from memfluence.store import INDEXED, RunInfo, TrialStore, versions_in
 from memfluence.wording import learner_name
 
@@ -122,5 +122,5 @@ def _pace(finished: np.ndarray) -> float | None:
 def about(info: RunInfo) -> str:
     """'digits, MLP: 1,197 training examples', the beginning of a title."""
     learner = learner_name((info.learner or {}).get("name", ""))
-    what = ", ".join(part for part in (short_name(str(info.dataset["name"])), learner) if part)
+    what = ", ".join(part for part in (title_of(info.dataset), learner) if part)
     return f"{what}{': ' if what else ''}{info.n_train:,} training examples"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from memfluence import __version__
-from memfluence.datasets import Dataset, as_dataset, short_name
+from memfluence.datasets import Dataset, as_dataset, short_name, title_of
 from memfluence.errors import InputError, RunMismatchError
 from memfluence.estimators import Memorization, q_values
 from memfluence.estimators.counts import column_counts
@@ -241,6 +241,9 @@ def _names(run: "Run", data: Dataset | None) -> dict[str, Any]:
 def _heading(run: "Run", data: Dataset | None) -> str:
     """Names that mean something to everyone; those of files, of variables and of functions do not."""
     name, learner = data.name if data else str(run.info.dataset["name"]), run.info.learner or {}
+    title = title_of(run.info.dataset)
+    if title != short_name(str(run.info.dataset["name"])):  # a known one, whatever its file is called
+        name = title
     is_file = name == "arrays" or name.startswith(("labels of ", *_FILES))
     known = "name" in learner and "attribute" not in learner and learner.get("kind") != "function"
     what = f"What {learner_name(str(learner['name']))} memorizes" if known else "What is memorized"
