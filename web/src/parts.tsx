@@ -241,7 +241,7 @@ export function ClassSelect({ chosen, onChange }: { chosen: number; onChange: (c
     <label class="field">
       <span>Class</span>
       <select id="class" value={chosen < 0 ? "" : String(chosen)} onChange={(event) => onChange(event.currentTarget.value)}>
-        <option value="">all {count(report.meta.classes.length)} classes</option>
+        <option value="">{report.meta.classes.length === 1 ? "the only class" : `all ${count(report.meta.classes.length)} classes`}</option>
         {options}
       </select>
     </label>
