@@ -66,8 +66,11 @@ def refuses(run: Run) -> None:
         lambda: mf.experiment("removal", run),
         lambda: mf.experiment("histogram", run),
         lambda: mf.export_trials(run, "trials.npz"),
+        lambda: mf.export_published(run, "published.npz"),
+        lambda: mf.export_published(run, "pairs.npz", pairs=True),
+        lambda: mf.export_for(run, "held-out.csv", "cleanlab"),
+        lambda: mf.export_for(run, "folder", "huggingface"),
         lambda: mf.compare(run, run),
-        run.plot,
     ):
         with pytest.raises(InputError, match=r"scores of its learner's own|has no groups|no column|'correct'"):
             ask()  # type: ignore[no-untyped-call]
@@ -114,6 +117,7 @@ def test_a_regression_with_planted_outliers() -> None:
     assert about["found"]["mislabels"] == found.believed.sum()
     assert "score of its own" in about["notices"][0]
     refuses(run)
+    assert run.plot().axes
 
 
 def unpacked(run: Run) -> np.ndarray:
@@ -221,6 +225,14 @@ def test_a_run_goes_on_with_its_scores_and_with_no_others() -> None:
     merged = mf.merge("both", ["run"])
     assert merged.trials == 20
     assert mf.open("both").labels[0].tolist() == data[1].tolist()
+
+
+def test_samples_for_fiftyone_have_targets() -> None:
+    run = mf.run(planted(homes()), learner=Ridge(), trials=10, out="run", progress=False)
+    mf.export_for(run, "samples.json", "fiftyone")
+    samples = json.loads(Path("samples.json").read_text())["samples"]
+    assert [sample["ground_truth"]["value"] for sample in samples] == run.labels[0].tolist()
+    assert samples[3]["mean_out"] == run.memorization().mean_out[3]
 
 
 def test_labels_that_are_whole_numbers_are_targets_of_a_regressor() -> None:

@@ -22,6 +22,7 @@ from memfluence.findings.pairs import Summary, summary_of
 from memfluence.npzfiles import NpzFile, npz_bytes, open_npz
 from memfluence.runs import Run
 from memfluence.runs.table import from_cell
+from memfluence.runs.values import check_bits
 from memfluence.store import read_columns, write_whole
 
 _SCORES = ("index", "label", "memorization")  # columns that a table of scores has, among others
@@ -264,6 +265,7 @@ def export_published(
     target = Path(path)
     if target.suffix != ".npz":
         raise InputError(f"{target} must end in .npz, the format of the published files.")
+    check_bits(run)  # the layout, its thresholds and all that reads it are about accuracies
     ids = run.store.examples.ids()
     if pairs:
         found = run.find_pairs(mem, infl, keep=keep, permutations=0, memory=memory)

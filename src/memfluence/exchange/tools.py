@@ -19,7 +19,7 @@ from memfluence.datasets import Dataset, short_name, to_images
 from memfluence.errors import InputError
 from memfluence.estimators.counts import column_counts
 from memfluence.runs import Run, Table
-from memfluence.runs.values import memorization_table
+from memfluence.runs.values import check_bits, memorization_table
 from memfluence.store import known_data, refuse_uri, write_whole
 
 ROWS_AT_ONCE = 1000
@@ -85,7 +85,8 @@ def _cleanlab(run: Run, path: Path, dataset: str | None, keep: float | None) -> 
 def _fiftyone(run: Run, path: Path, dataset: str | None, keep: float | None) -> None:
     """`{"samples": [...]}`: one per training example, in the words of a `fiftyone.Sample`.
 
-    `filepath` is there where the data are files that exist; `ground_truth` is the class, all else are fields.
+    `filepath` is there where the data are files that exist; `ground_truth` is the class, or the target where that is
+    another, all else are fields.
     """
     if path.suffix != ".json":
         raise InputError(f"{path} must end in .json, the format of samples.")
@@ -104,7 +105,8 @@ def _fiftyone(run: Run, path: Path, dataset: str | None, keep: float | None) -> 
         sample: dict[str, Any] = {"filepath": str(root / name)} if (root / name).is_file() else {}
         if "suggestion" in row:
             row["suggestion"] = str(names[row["suggestion"]])
-        own = {"ground_truth": {"label": str(names[label])}, "example_id": row.pop("id")}
+        truth = {"value": label} if isinstance(label, float) else {"label": str(names.get(label, label))}
+        own = {"ground_truth": truth, "example_id": row.pop("id")}
         samples.append({**sample, "tags": ["train"], **own, **row})
     write_whole(path, json.dumps({"samples": samples}, ensure_ascii=False, indent=1).encode())
 
@@ -117,6 +119,7 @@ def _huggingface(run: Run, path: Path, dataset: str | None, keep: float | None) 
         path.is_dir() and any(path.iterdir()) and not (path / "data" / "train.parquet").is_file()
     ):
         raise InputError(f"{path} is there already and is no such folder; give another name.")
+    check_bits(run)  # its columns and its card are about accuracies
     data = run.dataset(dataset)
     scores = memorization_table(run, keep).columns
     train = {name: _array(values) for name, values in scores.items() if name not in ("index", "id", "label")}

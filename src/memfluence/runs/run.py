@@ -330,8 +330,8 @@ class Run:
 
         Needs recorded predictions (`record=("prediction",)`).
         """
-        predictions = self.recorded("train_prediction")
-        return findings.held_out_votes(self.bits, self.info.kinds, len(self.classes), predictions, keep)
+        of = self.bits, self.info.kinds, len(self.classes), self.recorded("train_prediction")
+        return findings.held_out_votes(*of, keep)
 
     def find_duplicates(
         self, infl: float = 0.4, mem: float = 0.25, **options: Unpack[DuplicateOptions]
