@@ -15,6 +15,7 @@ from sklearn.neighbors import KNeighborsRegressor
 import memfluence as mf
 from memfluence.cli import main
 from memfluence.errors import DatasetError, InputError, LearnerError, MemfluenceWarning, RunMismatchError
+from memfluence.records import Outcome
 from memfluence.runs import Run
 
 OUTLIERS = [3, 17, 40, 66, 90]
@@ -225,6 +226,30 @@ def test_a_run_goes_on_with_its_scores_and_with_no_others() -> None:
     merged = mf.merge("both", ["run"])
     assert merged.trials == 20
     assert mf.open("both").labels[0].tolist() == data[1].tolist()
+
+
+def test_a_function_gives_scores_of_all_trials_or_of_none() -> None:
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    data = (x[:40], (x[:40, 0] > 0).astype(int), x[40:], (x[40:, 0] > 0).astype(int))
+
+    def now_and_then(x: Any, y: Any, seed: int) -> Any:
+        return (lambda x, y: x[:, 0]) if seed % 2 else (lambda x: (x[:, 0] > 0).astype(int))
+
+    with pytest.raises(LearnerError, match="a score of the learner's own"):
+        mf.run(data, learner=now_and_then, trials=12, out="run", progress=False)
+    stored = mf.open("run")
+    kept = len(stored.trials)
+    assert 0 < kept < 12
+    assert stored.trials.test_correct.all() == (stored.outcome == "correct")  # no zeros of trials that had scores
+
+
+def test_segments_of_scores_and_of_right_and_wrong_are_not_joined() -> None:
+    mf.run(planted(homes()), learner=Ridge(), trials=2, out="run", progress=False)
+    store = mf.open("run").store
+    kept = np.arange(110) < 77
+    bits = Outcome(5, 0, kept, kept, np.ones(40, bool))
+    with pytest.raises(LearnerError, match="records score, and trial 5 gives right and wrong"):
+        store.write([bits])
 
 
 def test_samples_for_fiftyone_have_targets() -> None:

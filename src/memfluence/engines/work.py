@@ -70,6 +70,7 @@ class GroupRunner:
         if isinstance(work.learner, Resumable):
             self._learner = work.learner.resuming(self._checkpoints if work.checkpoint_every else None, emit)
         self._host, self._process = platform.node(), os.getpid()
+        self._has_scores: bool | None = None  # the outcomes of this run; None until it is known
 
     def __enter__(self) -> "GroupRunner":
         return self
@@ -125,9 +126,14 @@ class GroupRunner:
             self.fail([result.trial], result.message, result.traceback)
             return
         info = self._store.info
-        if info.says_record and result.has_scores != (info.outcome == "score"):
+        if info.says_record:
+            self._has_scores = info.outcome == "score"
+        elif self._has_scores is None:
+            self._has_scores = result.has_scores
+        if result.has_scores != self._has_scores:
             raise LearnerError(
-                f"trial {result.trial} gives a score of the learner's own, which is not recorded; leave out `record`."
+                f"trial {result.trial} gives a score of the learner's own, which the run does not record; leave out"
+                " `record`, and give scores of all trials or of none."
                 if result.has_scores
                 else f"trial {result.trial} gives right and wrong, and trials before it a score of the learner's own."
             )

@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from memfluence.errors import MemfluenceError, shortened
+from memfluence.errors import LearnerError, MemfluenceError, shortened
 from memfluence.records import EXTRA_COLUMNS, Outcome, Trials
 from memfluence.store.parquet import ParquetContent, as_array, as_column, content_digest, pack, packed_width
 from memfluence.store.places import Location, place_of
@@ -250,6 +250,14 @@ def encode(outcomes: Sequence[Outcome], info: RunInfo, versions: Mapping[str, st
 
     Margins that an outcome lacks are NaN: nobody asked for them, and the learner gave them for other trials.
     """
+    needed = _EXTRAS.intersection(info.columns).difference(EXTRA_COLUMNS["margin"])
+    for outcome in outcomes:
+        if outcome.has_scores != (info.outcome == "score") or not needed <= outcome.extras.keys():
+            raise LearnerError(
+                f"The run records {', '.join(info.record) or 'right and wrong alone'}, and trial {outcome.trial} gives"
+                f" {', '.join(outcome.extras) or 'right and wrong'}. A learner must give the same of all trials; if"
+                " another process began the run with another `record`, run the same command again."
+            )
     arrays: list[pa.Array] = []
     fields: list[pa.Field] = []
 
