@@ -17,7 +17,7 @@ from sklearn.svm import SVC
 import memfluence as mf
 from engines.commands import DATA, in_this_process
 from memfluence.errors import InputError, MemfluenceWarning, RunMismatchError
-from memfluence.store import TrialStore, run_file
+from memfluence.store import TrialStore, run_file, segment_columns
 from memfluence.training import campaign
 from memfluence.training.options import PlanOptions
 from small_world import SmallWorld
@@ -222,6 +222,15 @@ def test_a_choice_still_counts_where_there_is_no_segment(tmp_path: Path, world: 
     assert TrialStore.open(tmp_path / "run").info.columns == world.info.columns
     store.write([with_margins(world, 0)])
     assert begun(tmp_path / "run", world).info.record == ()
+
+
+def test_a_choice_of_another_process_stops_the_one_that_cannot_give_it(tmp_path: Path, world: SmallWorld) -> None:
+    late = begun(tmp_path / "run", world)
+    info = dataclasses.replace(world.info, record=("prediction",), columns=segment_columns(["prediction"]))
+    TrialStore.create(tmp_path / "run", info, world.y_train, world.y_test)
+    with pytest.raises(RunMismatchError, match="there is no test_prediction here; run the same command again"):
+        late.write([with_margins(world, 0)])
+    assert not TrialStore.open(tmp_path / "run").scan().damaged
 
 
 def test_a_run_without_a_segment_takes_what_others_recorded(tmp_path: Path, world: SmallWorld) -> None:

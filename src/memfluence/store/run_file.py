@@ -354,6 +354,13 @@ def say_record(directory: Location, info: RunInfo, extras: Collection[str]) -> R
     if not there.says_record:
         there = there.recording(extras)
         write_run_file(directory, there, replace_existing=True)
+        return there
+    needed = {name for kind in there.record for name in EXTRA_COLUMNS[kind]}
+    if lacking := needed - {*extras, *EXTRA_COLUMNS["margin"]}:  # margins that an outcome lacks are NaN
+        raise RunMismatchError(
+            f"{directory} records {', '.join(there.record)}, which another process chose while this one had stored no"
+            f" trial, and there is no {min(lacking)} here; run the same command again to go on with that."
+        )
     return there
 
 

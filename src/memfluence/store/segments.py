@@ -250,13 +250,11 @@ def encode(outcomes: Sequence[Outcome], info: RunInfo, versions: Mapping[str, st
 
     Margins that an outcome lacks are NaN: nobody asked for them, and the learner gave them for other trials.
     """
-    needed = _EXTRAS.intersection(info.columns).difference(EXTRA_COLUMNS["margin"])
     for outcome in outcomes:
-        if outcome.has_scores != (info.outcome == "score") or not needed <= outcome.extras.keys():
+        if outcome.has_scores != (info.outcome == "score"):
             raise LearnerError(
                 f"The run records {', '.join(info.record) or 'right and wrong alone'}, and trial {outcome.trial} gives"
-                f" {', '.join(outcome.extras) or 'right and wrong'}. A learner must give the same of all trials; if"
-                " another process began the run with another `record`, run the same command again."
+                f" {', '.join(outcome.extras) or 'right and wrong'}; a learner must give the same of all trials."
             )
     arrays: list[pa.Array] = []
     fields: list[pa.Field] = []
