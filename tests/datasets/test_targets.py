@@ -25,6 +25,7 @@ def build(y: Any, y_test: Any = None, **options: Any) -> Dataset:
         (np.float32([0.5, 1, 2, 3])[:, None], "numbers"),
         (pd.Series([0.5, 1, 2, 3], dtype="Float64"), "numbers"),
         (np.random.default_rng(0).normal(size=(4, 3)), "numbers"),
+        ([[0.5, 1.0], [2.0, 3.0], [1.5, 1.0], [0.0, 1.0]], "numbers"),
         (np.array([[1, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]]), "labels"),
         (pd.DataFrame({"a": [1, 0, 1, 0], "b": [True, False, True, True]}), "labels"),
         ([[1, 1], [0, 0], [1, 0], [0, 1]], "labels"),
@@ -65,6 +66,25 @@ def test_the_fingerprint_covers_targets_and_weights() -> None:
 
 def test_the_fingerprint_of_classes_is_what_it_was() -> None:
     assert build([0, 1, 0, 1]).fingerprint == "0a6cd8c90b886dc80f8f51a275d4ea7c"
+
+
+@pytest.mark.parametrize(
+    ("weights", "why"),
+    [
+        (np.ones(3), "3 entries for 4 examples"),
+        (np.ones((4, 1)), "one for each training example; got float64 of the shape"),
+        (["a", "b", "c", "d"], "must be numbers"),
+        ([1, 1, np.nan, 1], "train_sample_weight 2 is nan"),
+        ([1, -1, 1, 1], "train_sample_weight 1 is -1"),
+        (pd.Series([1, 2, None, 4], dtype="Float64"), "train_sample_weight 2 is nan"),
+        ([1, 2, None, 4], "must be numbers"),
+        (pd.Series(["a", "b", "c", "d"]), "must be numbers"),
+        (pd.Series([1, 2, 3, 4], index=[3, 2, 1, 0]), "another index"),
+    ],
+)
+def test_weights_that_do_not_fit_are_refused(weights: Any, why: str) -> None:
+    with pytest.raises(DatasetError, match=why):
+        from_arrays(pd.DataFrame(X), [0.5, 1, 2, 3], X, [0.5, 1, 2, 3], attributes={"train_sample_weight": weights})
 
 
 def test_whole_numbers_become_the_targets_of_a_regression() -> None:

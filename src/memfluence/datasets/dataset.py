@@ -6,6 +6,7 @@ Inputs are anything with a length whose rows can be taken: arrays, DataFrames, s
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -196,6 +197,9 @@ def from_arrays(
         expected = {"train": len(y_train), "test": len(y_test)}.get(key.partition("_")[0])
         if values is not None and expected is not None and len(values) != expected:
             raise DatasetError(f"{name}: {key} has {len(values)} entries for {expected} examples; give one for each.")
+    attributes = dict(attributes or {})
+    if (weights := attributes.get(f"train_{WEIGHT}")) is not None:
+        attributes[f"train_{WEIGHT}"] = _checked_weights(weights, x_train, name)
     notes = []
     train_ids, test_ids = ids_of_one_kind(ids["train"], ids["test"])
     for split, own in (("training", train_ids), ("test", test_ids)):
@@ -230,12 +234,35 @@ def from_arrays(
         value_range=None if value_range is None else (float(value_range[0]), float(value_range[1])),
         train_ids=train_ids,
         test_ids=test_ids,
-        attributes=dict(attributes or {}),
+        attributes=attributes,
         has_missing=has_missing,
         notes=tuple(notes),
         task=task,
         targets=targets,
     )
+
+
+def _checked_weights(given: Any, x_train: Any, name: str) -> np.ndarray:
+    """One weight (n_train,) float64 for each training example."""
+    if all(hasattr(part, "iloc") for part in (given, x_train)) and not given.index.equals(x_train.index):
+        raise DatasetError(
+            f"{name}: train_{WEIGHT} has another index than the training inputs; give both in one order"
+            " (w.loc[x.index]), or the weights without their index (w.to_numpy())."
+        )
+    weights = np.asarray(given)
+    if hasattr(given, "iloc"):
+        with suppress(TypeError, ValueError):  # texts
+            weights = given.to_numpy(np.float64, na_value=np.nan)
+    if weights.dtype.kind not in "biuf" or weights.ndim != 1:
+        raise DatasetError(
+            f"{name}: train_{WEIGHT} must be numbers (n,), one for each training example; got {weights.dtype} of the"
+            f" shape {weights.shape}."
+        )
+    weights = weights.astype(np.float64)
+    if not (good := np.isfinite(weights) & (weights >= 0)).all():
+        row = int(good.argmin())
+        raise DatasetError(f"{name}: train_{WEIGHT} {row} is {weights[row]:g}; weights must be finite, and 0 or more.")
+    return weights
 
 
 def as_numbers(data: Dataset) -> Dataset:

@@ -26,7 +26,8 @@ def task_of(train: Any, test: Any) -> Task:
     """The task that the targets of both splits are for, by their form.
 
     Floats that are not whole are "numbers", in one column or several; an array of 0 and 1 with several columns is
-    "labels", unless each row has a single 1; lists of labels are "sequences"; None is "any". All else is "classes".
+    "labels", unless each row has a single 1; other lists of labels are "sequences"; None is "any". All else is
+    "classes".
     """
     if train is None and test is None:
         return "any"
@@ -35,9 +36,10 @@ def task_of(train: Any, test: Any) -> Task:
     if all(array.ndim == 2 and array.shape[1] > 1 for array in both):
         if kinds <= set("biuf") and all(((array == 0) | (array == 1)).all() for array in both):
             return "classes" if all((array.sum(axis=1) == 1).all() for array in both) else "labels"
-        if isinstance(train, list | tuple):
-            return "sequences"
-        return "numbers" if kinds == {"f"} else "classes"
+        if not isinstance(train, list | tuple):
+            return "numbers" if kinds == {"f"} else "classes"
+        are_numbers = kinds <= set("biuf") and any((array != np.round(array)).any() for array in both)
+        return "numbers" if are_numbers else "sequences"
     if all(array.ndim == 1 and len(array) and all(map(_is_sequence, array.tolist())) for array in both):
         return "sequences"
     are_finite = kinds <= set("biuf") and all(np.isfinite(array).all() for array in both)
