@@ -110,3 +110,13 @@ def test_a_report_without_a_preview_says_why(tmp_path: Path) -> None:
     shown = page._repr_html_()
     assert shown is not None
     assert "reading the trials" in " ".join(parsed(shown).itertext())
+
+
+def test_the_preview_is_of_the_fraction_that_the_page_shows(tmp_path: Path) -> None:
+    data = mf.datasets.load("longtail?n_train=60&n_test=80&n_classes=3&subpopulations=30&seed=1")
+    settings = {"settings": {"epochs": 8}, "trials": 64, "progress": False}
+    run = mf.run(data, keep=[0.5, 0.7], out=tmp_path / "run", **settings)
+    found = run.find_pairs(keep=0.7, permutations=0)
+    page = run.report()._repr_html_()
+    assert f"{len(found)} pairs of" in page
+    assert "choose one with" not in page

@@ -19,6 +19,7 @@ from memfluence.paper import MEMORIZED
 from memfluence.report._histogram import BINS_PER_UNIT, histogram
 from memfluence.report.cards import show_pairs
 from memfluence.report.explorer import ReportServer
+from memfluence.report.explorer.writing import chosen_keep
 
 if TYPE_CHECKING:
     from memfluence.runs import Run
@@ -39,7 +40,12 @@ class ReportPage(ConcretePath):
     @classmethod
     def of(cls, page: Path, run: "Run", keep: float | None) -> "ReportPage":
         found = cls(page)
-        found._preview = lambda: show_pairs(run, PREVIEWED, {"keep": keep, "permutations": 0})._repr_html_()
+
+        def preview() -> str:
+            shown, _ = chosen_keep(run, keep)  # the page's own
+            return show_pairs(run, PREVIEWED, {"keep": shown, "permutations": 0})._repr_html_()
+
+        found._preview = preview
         return found
 
     def _repr_html_(self) -> str | None:
@@ -47,7 +53,7 @@ class ReportPage(ConcretePath):
             return None
         try:
             preview = self._preview()
-        except MemfluenceError as error:  # several keep fractions, a cap on memory
+        except MemfluenceError as error:  # a cap on memory
             preview = f"<p>{escape(str(error))}</p>"
         link = (
             f'<a href="{_address(Path(self.parent).resolve())}" target="_blank"><strong>Open the explorer</strong></a>'

@@ -63,7 +63,7 @@ def write_report(
     check_place(out)
     made_of = _made_of(run, dataset, keep, title)
     data, notice = _data_of(run, dataset)
-    keep, others = _chosen_keep(run, keep)
+    keep, others = chosen_keep(run, keep)
     notices = [notice] if notice else []
     if others:
         fractions = ", ".join(f"{fraction:g}" for fraction in others)
@@ -260,7 +260,7 @@ def _lead(run: "Run", facts: dict[str, Any]) -> str:
     )
 
 
-def _chosen_keep(run: "Run", keep: float | None) -> tuple[float | None, list[float]]:
+def chosen_keep(run: "Run", keep: float | None) -> tuple[float | None, list[float]]:
     """The fraction that is shown (the largest, where the run has several and none is asked for), and the others."""
     keeps = sorted({kind.keep for kind in run.info.kinds if kind.keep is not None})
     if keep is None and len(keeps) > 1:
