@@ -3,6 +3,7 @@
 import csv
 import itertools
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -270,12 +271,18 @@ def test_a_regression(visit: Visit, make_site: Any, tmp_path: Path) -> None:
     assert "a score of its own for each example" in page.locator(".notice").first.inner_text()
     assert page.get_by_text("score on test examples").count() == 1
     assert page.get_by_text("test accuracy").count() == 0
+    said = page.locator("main").inner_text()
+    assert "NaN" not in said
+    assert re.search(r"A pair is a memorized training example and a test example; there are [\d,]+\. \d+ pairs", said)
+    assert "E[score of i" in said
     page = visit(url, "mislabels")
     page.wait_for_selector(".virtual .cell")
     assert {"train-4", "train-9", "train-70"} <= set(shown(page))
     page = visit(url, "pairs")
     page.wait_for_selector(".group")
     assert status(page).startswith(f"{len(run.find_pairs())} pair")
+    page.get_by_role("button", name="all found").click()
+    assert "NaN" not in page.locator("main").inner_text()
     page = visit(url, "train/4")
     page.get_by_text("−").first.wait_for()
 

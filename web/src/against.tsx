@@ -40,7 +40,8 @@ export function summary(least: number): string {
   const { influence } = report.meta.facts.thresholds;
   const { found, chance, believed } = reached(Math.round(least * atLeast.steps));
   if (least < influence - 1e-9) return `Influence ${value(least)} or above: ${count(believed)} believed.`;
-  return `Influence ${value(least)} or above: ${count(found)} found, about ${approximate(chance)} by chance, ${count(believed)} believed.`;
+  const luck = Number.isNaN(chance) ? "" : `, about ${approximate(chance)} by chance`; // of scores nobody asked
+  return `Influence ${value(least)} or above: ${count(found)} found${luck}, ${count(believed)} believed.`;
 }
 
 export function Against({ least, onChange }: { least: number; onChange?: (least: number) => void }) {
@@ -126,7 +127,8 @@ export function Against({ least, onChange }: { least: number; onChange?: (least:
         )}
       </svg>
       <figcaption>
-        <span class="key reach">found</span> <span class="key luck">by chance: the same from masks dealt out anew{known && `, ${atLeast.chance.length} times`}</span>{" "}
+        <span class="key reach">found</span>{" "}
+        {known && <span class="key luck">by chance: the same from masks dealt out anew, {atLeast.chance.length} times</span>}{" "}
         <span class="key sure">believed: false discovery rate at most {percent(rate)}, each pair tested</span>
       </figcaption>
     </figure>

@@ -16,6 +16,7 @@ export function Overview({ route, there }: { route: Route; there: boolean }) {
   const { facts } = meta;
   const { believed, atLeast, rate } = facts.pairs;
   const byChance = reached(Math.round(facts.thresholds.influence * atLeast.steps)).chance;
+  const what = meta.scores ? "E[score of" : "P[right on";
   const unfinished = facts.trialsWanted > facts.trials && facts.keep !== null;
   return (
     <>
@@ -136,18 +137,27 @@ export function Overview({ route, there }: { route: Route; there: boolean }) {
           . Intervals are 95% intervals for one example. The first examples of a long list are partly there by luck.
         </p>
         <p>
-          A pair is a training example with a memorization of at least {value(facts.thresholds.memorization)} and a test example of
-          its class. {count(facts.pairs.pairs)} of {plural(facts.pairs.tested, "pair")} reach an influence of{" "}
-          {value(facts.thresholds.influence)}; with masks dealt out anew, where no example can matter, {approximate(byChance)} do.{" "}
-          {count(believed.pairs)} pairs are believed: each was tested, and at most {percent(rate)} of them are expected to be
+          {meta.scores ? (
+            <>
+              A pair is a memorized training example and a test example{meta.classes.length > 1 && " of its class"}; there are{" "}
+              {count(facts.pairs.tested)}.{" "}
+            </>
+          ) : (
+            <>
+              A pair is a training example with a memorization of at least {value(facts.thresholds.memorization)} and a test
+              example of its class. {count(facts.pairs.pairs)} of {plural(facts.pairs.tested, "pair")} reach an influence of{" "}
+              {value(facts.thresholds.influence)}
+              {!Number.isNaN(byChance) && <>; with masks dealt out anew, where no example can matter, {approximate(byChance)} do</>}.{" "}
+            </>
+          )}
+          {plural(believed.pairs, "pair is", "pairs are")} believed: each was tested, and at most {percent(rate)} of them are expected to be
           there by chance. They hold {plural(believed.train_examples, "training example")} and{" "}
           {plural(believed.test_examples, "test example")}, {count(believed.single_test_examples)} of them in one pair only.
         </p>
         <p class="formula">
-          memorization(<i>i</i>) = P[right on <i>i</i> | <i>i</i> was kept] − P[right on <i>i</i> | <i>i</i> was left out]
+          memorization(<i>i</i>) = {what} <i>i</i> | <i>i</i> was kept] − {what} <i>i</i> | <i>i</i> was left out]
           <br />
-          influence(<i>i</i>, <i>j</i>) = P[right on test <i>j</i> | <i>i</i> was kept] − P[right on test <i>j</i> | <i>i</i> was
-          left out]
+          influence(<i>i</i>, <i>j</i>) = {what} test <i>j</i> | <i>i</i> was kept] − {what} test <i>j</i> | <i>i</i> was left out]
         </p>
       </section>
     </>

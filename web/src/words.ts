@@ -20,7 +20,7 @@ export function count(number: number): string {
 }
 
 export function approximate(number: number | null): string {
-  return number === null ? UNKNOWN : number > 0 && number < 10 ? number.toFixed(1) : count(number);
+  return number === null || Number.isNaN(number) ? UNKNOWN : number > 0 && number < 10 ? number.toFixed(1) : count(number);
 }
 
 export function plural(number: number, one: string, many = `${one}s`): string {
