@@ -85,6 +85,13 @@ def test_examples_are_shown_by_the_ids_of_tables(tmp_path: Path) -> None:
         known.show("b1")
     with pytest.raises(InputError, match=r"positions from 0 to 39\. Got 40 instead"):
         known.show(index=40)
+    with pytest.raises(InputError, match="must be positions"):
+        known.show(index=[[0, 1]])
+    with pytest.raises(InputError, match="ids are like 0, and"):
+        run.show("a1")
+    for top in (0, 2.5):
+        with pytest.raises(InputError, match="`top` parameter must be an integer >= 1"):
+            known.show_pairs(top)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="Say which example to show"):
         known.show()
     with pytest.raises(InputError, match="'train' or 'test'"):

@@ -15,7 +15,7 @@ import numpy as np
 
 from memfluence.datasets import Dataset, picture_range
 from memfluence.drawing import BLUE, ORANGE, TINY
-from memfluence.errors import InputError, RunMismatchError
+from memfluence.errors import InputError, RunMismatchError, checked_integer
 from memfluence.estimators import Memorization
 from memfluence.estimators.counts import column_counts
 from memfluence.paper import INFLUENCE
@@ -120,6 +120,7 @@ def show(run: "Run", chosen: Any, index: Any, split: Split, keep: float | None) 
 
 def show_pairs(run: "Run", top: int, options: Mapping[str, Any]) -> Shown:
     """The training examples of the strongest pairs, each followed by the test examples of its pairs."""
+    checked_integer("top", top, 1)
     found = run.find_pairs(**options)
     cards = _Cards(run, options.get("keep"))
     firsts = list(dict.fromkeys(found.train_index.tolist()))  # the strongest first
@@ -142,8 +143,10 @@ def _positions(run: "Run", chosen: Any, index: Any, split: Split) -> list[int]:
     ids = run.ids[split == "test"]
     if chosen is None:
         positions = np.atleast_1d(np.asarray(index))
-        if positions.dtype.kind not in "iu" or (
-            len(positions) and not 0 <= positions.min() <= positions.max() < len(ids)
+        if (
+            positions.dtype.kind not in "iu"
+            or positions.ndim > 1
+            or (len(positions) and not 0 <= positions.min() <= positions.max() < len(ids))
         ):
             raise InputError(
                 f"The `index` parameter must be positions from 0 to {len(ids) - 1}. Got {index!r} instead."
@@ -162,7 +165,7 @@ def _positions(run: "Run", chosen: Any, index: Any, split: Split) -> list[int]:
             way_out = f" (split={other!r} has one)" * (
                 not len(there) and bool(np.isin(one, run.ids[other == "test"]).any())
             )
-            raise InputError(f"{what}{way_out}; ids are like {ids[0]!r:.60}, and `index` takes positions.")
+            raise InputError(f"{what}{way_out}; ids are like {ids.tolist()[0]!r:.60}, and `index` takes positions.")
         found.append(int(there[0]))
     return found
 
