@@ -25,6 +25,20 @@ forest = RandomForestRegressor(10, n_jobs=1)
 """
 
 
+class Unsaid:
+    """An estimator that does not say what it is."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def fit(self, x: Any, y: Any) -> "Unsaid":
+        self.inner.fit(x, y)
+        return self
+
+    def predict(self, x: Any) -> Any:
+        return self.inner.predict(x)
+
+
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -250,6 +264,16 @@ def test_segments_of_scores_and_of_right_and_wrong_are_not_joined() -> None:
     bits = Outcome(5, 0, kept, kept, np.ones(40, bool))
     with pytest.raises(LearnerError, match="records score, and trial 5 gives right and wrong"):
         store.write([bits])
+
+
+def test_an_outcome_that_nobody_would_use_is_refused() -> None:
+    x = np.random.default_rng(0).normal(size=(60, 2))
+    y = (x > 0).astype(int)
+    for targets, outcome in ((y[:, 0], "exact"), (y[:, 0], lambda target, found: target == found), (y, "squared")):
+        data = (x[:40], targets[:40], x[40:], targets[40:])
+        learner = RandomForestClassifier(3) if outcome != "squared" else Unsaid(RandomForestClassifier(3))
+        with pytest.raises(LearnerError, match="the setting 'outcome'"):
+            mf.run(data, learner=learner, settings={"outcome": outcome}, trials=2, out="run", progress=False)
 
 
 def test_samples_for_fiftyone_have_targets() -> None:

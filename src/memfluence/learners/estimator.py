@@ -122,6 +122,17 @@ class EstimatorLearner:
             raise LearnerError(
                 f"{self.name} begins with {first}, which takes texts and no table. Give {_texts_of(dataset.x_train)}."
             )
+        ways = SCORES.get(dataset.task, {})
+        if self.outcome is not None and not (ways and (callable(self.outcome) or self.outcome in ways)):
+            what = (
+                f"choose from {', '.join(ways)}"
+                if ways
+                else "of classes the outcome is right and wrong, so leave it out"
+            )
+            raise LearnerError(
+                f"the setting 'outcome' of {self.name} says how predictions of {dataset.name} (task {dataset.task}) are"
+                f" scored: {what}."
+            )
         labels = dataset.labels("train")
         return one_by_one(trials, lambda trial: self._outcome(dataset, labels, trial, record))
 
