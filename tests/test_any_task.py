@@ -276,6 +276,13 @@ def test_an_outcome_that_nobody_would_use_is_refused() -> None:
             mf.run(data, learner=learner, settings={"outcome": outcome}, trials=2, out="run", progress=False)
 
 
+def test_a_plan_counts_scores_and_knows_no_error_in_their_unit() -> None:
+    for options in ({}, {"record": "score"}):
+        found = mf.plan(planted(homes()), learner=Ridge(), trials=10, pilot=False, **options)
+        assert found["disk_bytes"] == 10 * (4 * (110 + 40) + 2 * 14 + 5)
+        assert found["largest_stderr"] is None
+
+
 def test_samples_for_fiftyone_have_targets() -> None:
     run = mf.run(planted(homes()), learner=Ridge(), trials=10, out="run", progress=False)
     mf.export_for(run, "samples.json", "fiftyone")

@@ -21,7 +21,7 @@ from memfluence.training.campaign import Campaign, prepare, usual_record
 from memfluence.training.options import PlanOptions, run_options, taking
 
 _BASE_BYTES = 120_000_000  # Python, NumPy, Arrow, and the blocks in which pairs are counted
-_BYTES = {"prediction": 1, "margin": 2, "logit": 2}
+_BYTES = {"prediction": 1, "margin": 2, "logit": 2, "score": 4}
 _PILOT_SECONDS = 5.0  # one-by-one learners are timed over a few trials
 
 
@@ -35,7 +35,9 @@ def plan(options: PlanOptions) -> dict[str, Any]:
     workers = options.workers or 1
     info = campaign.info
     bits = 2 * packed_width(info.n_train) + packed_width(info.n_test)
+    has_classes = campaign.dataset.task == "classes"
     record = info.record if info.says_record else ["margin"] * len(usual_record(info))  # if the learner gives scores
+    record = record if has_classes else ["score"]
     extras = sum(_bytes(column, info) for column in {name for kind in record for name in EXTRA_COLUMNS[kind]})
     seconds = _reckoned(campaign, options.pilot_seconds) if options.pilot else None
     hours = None if seconds is None else seconds * info.trials / 3600
@@ -57,8 +59,9 @@ def plan(options: PlanOptions) -> dict[str, Any]:
         "memory_bytes_full_matrix": 8 * info.n_train * info.n_test,
         "decoded_bytes": sum(images.nbytes for images in in_files) if in_files else None,  # of images in files
         "largest_stderr": max(
-            (_largest_stderr(info, kind.keep) for kind in info.kinds if kind.arm != "neither"), default=None
-        ),  # None where the design gives values and no scores
+            (_largest_stderr(info, kind.keep) for kind in info.kinds if kind.arm != "neither" and has_classes),
+            default=None,
+        ),  # None where the design gives values and no scores, or outcomes are in a unit of their own
     }
 
 
