@@ -132,8 +132,8 @@ class GroupRunner:
             self._has_scores = result.has_scores
         if result.has_scores != self._has_scores:
             raise LearnerError(
-                f"trial {result.trial} gives a score of the learner's own, which the run does not record; leave out"
-                " `record`, and give scores of all trials or of none."
+                f"trial {result.trial} gives a score of the learner's own, where right and wrong are recorded; leave"
+                " out `record` if it was given, otherwise give a learner that predicts classes in all trials."
                 if result.has_scores
                 else f"trial {result.trial} gives right and wrong, and trials before it a score of the learner's own."
             )
