@@ -207,7 +207,8 @@ def simulation(assumed: Assumed, repeats: int, seed: int) -> str:
 
 def bytes_per_trial(assumed: Assumed, *, prediction: bool = False) -> int:
     """Of a real segment, compressed, whose models are right on 99% of what they saw and on 75% of the rest."""
-    from memfluence.records import Outcome
+    from memfluence.records import Kind, Outcome
+    from memfluence.store import RunInfo, segment_columns
     from memfluence.store.segments import encode
 
     rng = np.random.default_rng(0)
@@ -221,7 +222,11 @@ def bytes_per_trial(assumed: Assumed, *, prediction: bool = False) -> int:
             sizes = {"train_prediction": assumed.n_train, "test_prediction": assumed.n_test}
             extras = {name: rng.integers(assumed.classes, size=n, dtype=np.int16) for name, n in sizes.items()}
         outcomes.append(Outcome(trial, 0, mask, right, rng.random(assumed.n_test) < 0.75, extras))
-    return len(encode(outcomes, {"memfluence.format": "1"})) // MASK_TRIALS
+    record = ("prediction",) if prediction else ()
+    data = {"fingerprint": "", "n_train": assumed.n_train, "n_test": assumed.n_test}
+    kinds = (Kind(assumed.keep, round(assumed.keep * assumed.n_train)),)
+    info = RunInfo(data, None, None, kinds, MASK_TRIALS, record=record, columns=segment_columns(record))
+    return len(encode(outcomes, info)) // MASK_TRIALS
 
 
 def arithmetic(assumed: Assumed) -> str:
