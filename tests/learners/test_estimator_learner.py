@@ -289,3 +289,19 @@ def test_texts_among_numbers_are_told_of() -> None:
     assert isinstance(failure, Failure)
     assert "could not convert string to float" in failure.message
     assert "a Series (x['words']), or a pipeline that encodes them" in failure.summary
+
+
+def test_margins_of_bagging_are_the_same_from_processes_of_its_own() -> None:
+    data, trials = clouds(), random_trials([28, 28])
+    ways = [
+        outcomes(
+            EstimatorLearner(make_pipeline(StandardScaler(), BaggingClassifier(n_estimators=3, n_jobs=jobs))),
+            data,
+            trials,
+            record=("margin",),
+        )
+        for jobs in (None, 2)
+    ]
+    for alone, shared in zip(*ways):
+        assert np.array_equal(alone.test_correct, shared.test_correct)
+        np.testing.assert_allclose(alone.extras["test_margin"], shared.extras["test_margin"], rtol=1e-3, atol=1e-3)

@@ -233,9 +233,18 @@ def _scorer(estimator: Any) -> str:
     return next((scorer for scorer in _SCORERS if hasattr(estimator, scorer)), "")
 
 
+def _asks_processes(model: Any) -> bool:
+    """Whether it takes the logs in processes of its own, where a warning of log 0 cannot be held back: bagging does."""
+    while steps := getattr(model, "steps", None):
+        model = steps[-1][1]
+    return hasattr(model, "estimators_features_") and getattr(model, "n_jobs", None) not in (None, 1)
+
+
 def _scores(model: Any, inputs: Any, dataset: Dataset) -> np.ndarray:
     """Log-probabilities or decision values (n, n_classes) of a fitted model."""
     scorer = _scorer(model)
+    if scorer == "predict_log_proba" and _asks_processes(model):
+        scorer = "predict_proba"
     with np.errstate(divide="ignore"):  # log 0, which is dealt with below
         scores = as_array(getattr(model, scorer)(inputs)).astype(np.float64)
     if scorer == "predict_log_proba":
